@@ -149,7 +149,8 @@ async def test_names_and_values_reach_the_server_as_keys_and_arguments_only(
         if verb in (b"EVAL", b"EVALSHA"):
             script = scripts[words[0]]  # a KeyError: a text or digest that is no file's
             spared = script.name.endswith("/release") and words[1] == b"4"  # a tombstone that is not needed
-            assert int(words[1]) + spared == len(script.keys)
+            of_many = script.keys == ("keys",)  # what renews many leases at once, on a busy machine, takes any number
+            assert of_many or int(words[1]) + spared == len(script.keys)
             ran.add(script.name.rpartition("/")[2])
         else:
             assert verb in (b"SUBSCRIBE", b"UNSUBSCRIBE", b"HELLO", b"CLIENT", b"SELECT"), (verb, words)
@@ -188,7 +189,6 @@ def words_of(request: bytes) -> list[bytes]:
 
 @cache
 def all_scripts() -> dict[bytes, Script]:
-    """Return each script by its text and by its digest."""
     scripts = [
         load(f"{file.parent.name}/{file.stem}") for file in LUA.glob("*/*.lua") if file.parent.name != "libraries"
     ]

@@ -59,7 +59,7 @@ async def test_the_rule_makes_a_user_with_a_password_keys_and_channels_of_the_pr
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.queue], ids=str)
-async def test_the_rights_of_the_readme_are_enough_for_everything_at_full_speed(
+async def test_the_documented_rights_are_enough_for_everything_at_full_speed(
     own_server: RedisServer, quick_sessions: None, caplog: pytest.LogCaptureFixture, row: Row
 ) -> None:
     slowest = 0.0
@@ -84,7 +84,7 @@ async def test_the_rights_of_the_readme_are_enough_for_everything_at_full_speed(
     assert caplog.records == []
 
 
-async def test_the_rights_of_the_readme_leave_no_refusal_in_the_log_of_the_server(
+async def test_the_documented_rights_leave_no_refusal_in_the_server_s_log(
     own_server: RedisServer, quick_sessions: None
 ) -> None:
     admin: Any
@@ -100,7 +100,7 @@ async def test_the_rights_of_the_readme_leave_no_refusal_in_the_log_of_the_serve
 
 
 @pytest.mark.smoke
-async def test_the_doctor_finds_nothing_missing_in_the_rights_of_the_readme(own_server: RedisServer) -> None:
+async def test_the_doctor_finds_nothing_missing_in_the_documented_rights(own_server: RedisServer) -> None:
     url = await give(own_server, *RULE[5:])
     findings = {finding.check: finding.verdict for finding in await _examine(url, "here", 30, "aiolocks:")}
     assert {check for check, verdict in findings.items() if verdict != "ok"} == {
@@ -112,11 +112,9 @@ async def test_the_doctor_finds_nothing_missing_in_the_rights_of_the_readme(own_
     assert {check for check, verdict in findings.items() if verdict != "ok"} == {"persistence"}
 
 
-async def test_without_any_one_of_them_the_error_of_a_lock_and_the_doctor_name_it(
+async def test_one_right_that_is_missing_is_named_by_the_error_and_the_doctor(
     own_server: RedisServer, quick_sessions: None
 ) -> None:
-    """And so none is listed that is not needed."""
-
     async def try_without(lacking: str) -> object:
         url = await give(own_server, *(right for right in RULE[5:] if right != lacking), name=f"without{lacking}")
         async with two_clients(url) as (one, other):

@@ -42,7 +42,7 @@ every_row = pytest.mark.parametrize("row", the_rest_slow(WITH_A_QUEUE, quick=1),
 
 @dataclass(frozen=True)
 class Scene:
-    """A server with a password, behind a proxy, and somebody who listens."""
+    """A server with a password, behind a proxy, and an ear that listens."""
 
     server: RedisServer
     proxy: FaultProxy

@@ -4,11 +4,9 @@ import asyncio
 import datetime
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-import redis as synchronous
 import trustme
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -28,6 +26,7 @@ from tests.support.tls import TlsServer
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
+Capsys = pytest.CaptureFixture[str]
 UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
 """The latter where the caller's patience ends before the handshake does."""
 
@@ -43,20 +42,17 @@ WRONG: dict[str, Callable[[TlsServer], str]] = {
 
 @pytest.fixture
 def tls(tmp_path: Path) -> Iterator[TlsServer]:
-    """A server of the test's own."""
     running = TlsServer(tmp_path)
     yield running
     running.server.stop()
 
 
 def connect(url: str) -> Redis:
-    """Return a client that never retries."""
     return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
 
 
 def keys(tls: TlsServer) -> list[bytes]:
-    with closing(synchronous.Redis.from_url(tls.server.url)) as admin:
-        return [key for key in admin.scan_iter() if not is_residue(key)]
+    return [key for key in tls.server.operator.scan_iter() if not is_residue(key)]
 
 
 @pytest.mark.asyncio
@@ -86,7 +82,7 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", the_rest_slow(WRONG, quick=1))
-async def test_a_server_that_cannot_prove_its_identity_grants_nothing(
+async def test_a_server_without_a_right_certificate_grants_nothing(
     tls: TlsServer, quick_sessions: None, wrong: str
 ) -> None:
     async with connect(WRONG[wrong](tls)) as client:
@@ -144,9 +140,7 @@ async def test_a_rediss_url_verifies_by_itself(tls: TlsServer, quick_sessions: N
             await locks.lock("orders").acquire(timeout=0.3)
 
 
-def test_the_doctor_goes_by_tls_and_ends_with_2_when_the_certificate_is_wrong(
-    tls: TlsServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_goes_by_tls_and_ends_with_2_when_the_certificate_is_wrong(tls: TlsServer, capsys: Capsys) -> None:
     assert main(["doctor", "--url", tls.url()]) == 0
     assert f"localhost:{tls.port}" in capsys.readouterr().out
     for wrong in WRONG.values():
@@ -161,7 +155,7 @@ def test_the_doctor_goes_by_tls_and_ends_with_2_when_the_certificate_is_wrong(
     ids=["doctor", "ls", "run"],
 )
 def test_the_command_line_says_when_it_is_tls_that_is_in_the_way(
-    tls: TlsServer, server: RedisServer, command: list[str], status: int, capsys: pytest.CaptureFixture[str]
+    tls: TlsServer, server: RedisServer, command: list[str], status: int, capsys: Capsys
 ) -> None:
     words = ["--", "true"] if command[0] == "run" else []
     for url, says in (

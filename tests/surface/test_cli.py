@@ -1,6 +1,8 @@
 """What holds for all of the command line: help, completion, what it imports, and that it repeats no password."""
 
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,10 +18,12 @@ from redis.asyncio.sentinel import MasterNotFoundError
 import aiolocks
 from aiolocks.cli import main
 from aiolocks.cli._connect import reason
+from tests.support.cases import one_by_one
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.rest
 
+Capsys = pytest.CaptureFixture[str]
 BASH = """
 source /dev/stdin <<<"$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -29,7 +33,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.smoke
-def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_there_is_help(capsys: Capsys) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("usage: aiolocks")
@@ -38,25 +42,47 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    "arguments",
+@one_by_one(
+    "line",
     [
-        ["ls", "a", "redis://user:s3same@host"],
-        ["nothing", "redis://:s3same@host"],
-        ["redis://:s3same@host"],
-        ["show", "x", "--limit=redis://:s3same@host?password=s3same"],
-        ["ls", "--kind", "rediss://:s3same@host"],
+        "nothing redis://:s3same@host",
+        "redis://:s3same@host",
+        "ls a redis://user:s3same@host",
+        "ls --kind rediss://:s3same@host",
+        "show x --limit=redis://:s3same@host?password=s3same",
+        "doctor --ttl 0.01",
+        "doctor --ttl x",
+        "doctor --ttl nan",
+        "doctor --prefix {",
+        "demo extra",
+        "resize scraper 0",
+        "resize scraper -1",
+        "resize scraper 1.5",
+        "resize scraper 1000000001",
+        "resize scraper 2 --pin --unpin",
+        "resize scraper",
+        "bench --seconds 0",
+        "bench --tasks 1001",
+        "run name --url memory:// -- true",
+        "run name --url http://:s3same@host -- true",
+        "run name --ttl 0.01 -- true",
+        "run name --wait -1 -- true",
+        "run name --limit 0 -- true",
+        "run name --busy-exit 256 -- true",
+        "run name --prefix { -- true",
+        "run '' -- true",
+        "run name redis://:s3same@host -- true",
     ],
 )
-def test_an_argument_in_the_wrong_place_is_repeated_without_its_password(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
+def test_wrong_usage_ends_with_2_and_shows_no_password(line: str, capsys: Capsys) -> None:
+    try:
+        status: object = main(shlex.split(line))
+    except SystemExit as ended:
+        status = ended.code
     captured = capsys.readouterr()
-    assert "usage: aiolocks" in captured.err
-    assert "s3same" not in captured.out + captured.err
+    assert (status, captured.out) == (2, "")
+    assert "aiolocks" in captured.err
+    assert "s3same" not in captured.err
 
 
 COMMANDS = {
@@ -66,8 +92,8 @@ COMMANDS = {
 
 
 @pytest.mark.redis
-def test_an_error_by_a_password_says_so_and_where_to_give_it(
-    servers: Callable[..., RedisServer], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_error_by_a_password_says_where_to_give_it(
+    servers: Callable[..., RedisServer], capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs, so that "start it" would be no help."""
     place = f"127.0.0.1:{servers(options={'requirepass': 's3same'}).port}"
@@ -87,8 +113,8 @@ def test_an_error_by_a_password_says_so_and_where_to_give_it(
 
 @pytest.mark.smoke
 @pytest.mark.redis
-def test_where_a_right_is_the_trouble_it_is_named(
-    own_server: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_right_that_is_missing_is_named(
+    own_server: RedisServer, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator: Any = own_server.operator
     operator.execute_command("ACL", "SETUSER", "reader", "on", ">s3same", "~*", "+get", "+ping")
@@ -129,9 +155,7 @@ COMPLETED: list[tuple[list[str], set[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "expected"), COMPLETED)
-def test_bash_completes_commands_options_and_choices(
-    words: list[str], expected: set[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_completes_commands_options_and_choices(words: list[str], expected: set[str], capsys: Capsys) -> None:
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("needs bash")
@@ -143,8 +167,8 @@ def test_bash_completes_commands_options_and_choices(
 
 
 @pytest.mark.parametrize(("words", "expected"), [*COMPLETED, (["aiolocks", "show", ""], set[str]())])
-def test_fish_completes_the_same_and_no_files_for_names(
-    words: list[str], expected: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_fish_completes_the_same_and_no_files(
+    words: list[str], expected: set[str], capsys: Capsys, tmp_path: Path
 ) -> None:
     fish = shutil.which("fish")
     if fish is None:
@@ -156,9 +180,8 @@ def test_fish_completes_the_same_and_no_files_for_names(
     if words[-1] == "":
         asked += "; complete -C '{}--'".format(" ".join(words))
     environment = {**os.environ, "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [fish, "--no-config", "-c", asked], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
-    )
+    command = [fish, "--no-config", "-c", asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
     found = {line.partition("\t")[0] for line in done.stdout.splitlines()}
     assert expected <= found
     assert script.name not in found
@@ -166,7 +189,7 @@ def test_fish_completes_the_same_and_no_files_for_names(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_are_told_every_command_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_shells_are_told_every_command_and_option(shell: str, capsys: Capsys) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for word in ("run", "ls", "show", "doctor", "busy-exit", "prefix", "strict"):
@@ -224,3 +247,20 @@ asyncio.run(main())
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+@pytest.mark.smoke
+@pytest.mark.redis
+def test_bench_measures_free_and_contended_locks_and_leaves_nothing(own_server: RedisServer, capsys: Capsys) -> None:
+    arguments = ["bench", "--url", own_server.url, "--seconds", "0.2", "--tasks", "10"]
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["situation"] for one in told["figures"]] == ["free, one task", "free, 10 tasks", "one lock, 10 waiting"]
+    for one in told["figures"]:
+        assert one["pairs_per_second"] > 10
+        assert 0 < one["median_s"] <= one["p99_s"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "one lock, 10 waiting" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert [key for key in own_server.operator.scan_iter() if b"session" not in key] == []

@@ -17,18 +17,17 @@ from tests.support.lateness import bounded
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
+Capsys = pytest.CaptureFixture[str]
+
 
 @dataclass(frozen=True, slots=True)
 class HalfDead:
-    """A Cluster without full coverage, one primary of which is dead."""
+    """A Cluster without full coverage: the address of the dead primary, and the names at the others and at it."""
 
     url: str
     dead: str
-    """The address of that primary."""
     living: set[str]
-    """Names that are held at the others."""
     lost: set[str]
-    """Names that are held at the dead one."""
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +47,25 @@ def half_dead() -> Iterator[HalfDead]:
         yield HalfDead(cluster.url, f"127.0.0.1:{dead.port}", set(names) - lost, lost)
 
 
-def test_watch_once_beside_a_dead_primary_shows_the_names_on_the_others_and_ends_with_2(
-    half_dead: HalfDead, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ls_beside_a_dead_primary_lists_the_names_on_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
+    assert main(["ls", "--json", "--url", half_dead.url]) == 2
+    printed = capsys.readouterr()
+    assert {one["name"] for one in json.loads(printed.out)} == half_dead.living
+    assert printed.err == f"aiolocks ls: {half_dead.dead} does not answer: the names there are missing here\n"
+
+
+def test_watch_beside_a_dead_primary_shows_the_names_on_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
     assert main(["watch", "--once", "--url", half_dead.url]) == 2
     heading, _, *rows = capsys.readouterr().out.splitlines()
     assert f"{half_dead.dead} not asked" in heading
     assert {row.split()[-1] for row in rows} == half_dead.living
-
-
-def test_watch_as_json_beside_a_dead_primary_names_it(half_dead: HalfDead, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "--once", "--json", "--url", half_dead.url]) == 2
     told = json.loads(capsys.readouterr().out)
     assert told["missing"] == [half_dead.dead]
     assert {one["name"] for one in told["names"]} == half_dead.living
 
 
-def test_doctor_beside_a_dead_primary_examines_the_others_and_ends_with_2(
-    half_dead: HalfDead, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_beside_a_dead_primary_examines_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
     assert main(["doctor", "--json", "--url", half_dead.url]) == 2
     told = json.loads(capsys.readouterr().out)
     assert told["status"] == 2
@@ -75,18 +74,10 @@ def test_doctor_beside_a_dead_primary_examines_the_others_and_ends_with_2(
     assert len([one for one in told["checks"] if one["check"] == "clock"]) == 2
 
 
-@pytest.mark.parametrize("command", ["show", "release", "resize"])
-def test_the_error_about_a_name_at_a_dead_primary_names_that_primary(
-    command: str, half_dead: HalfDead, capsys: pytest.CaptureFixture[str]
-) -> None:
-    limit = ["3"] if command == "resize" else []
-    assert main([command, sorted(half_dead.lost)[0], *limit, "--url", half_dead.url]) == 2
-    assert f"{half_dead.dead}, which has this name, does not answer" in capsys.readouterr().err
-
-
-def test_a_name_at_a_living_primary_is_shown_beside_a_dead_one(
-    half_dead: HalfDead, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_beside_a_dead_primary_is_shown_or_the_error_names_that(half_dead: HalfDead, capsys: Capsys) -> None:
+    for command, *limit in (("show",), ("release",), ("resize", "3")):
+        assert main([command, sorted(half_dead.lost)[0], *limit, "--url", half_dead.url]) == 2
+        assert f"{half_dead.dead}, which has this name, does not answer" in capsys.readouterr().err
     for name in sorted(half_dead.living):
         assert main(["show", name, "--url", half_dead.url]) == 0
         assert f"lock {name}: 1 held" in capsys.readouterr().out
@@ -128,8 +119,8 @@ async def test_a_name_is_shown_while_its_slot_moves_and_after_it_has_moved() -> 
             assert moved.held == 1
 
 
-def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others_and_ends_with_2(
-    capsys: pytest.CaptureFixture[str],
+def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others(
+    capsys: Capsys,
 ) -> None:
     with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
         hangs = cluster.primaries()[0]

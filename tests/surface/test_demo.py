@@ -1,13 +1,9 @@
 """`aiolocks demo` as users run it: what it shows, its exit status, and what it leaves behind."""
 
-import fcntl
 import os
 import re
-import socket
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 from contextlib import closing
@@ -21,6 +17,8 @@ from aiolocks.cli import main
 from tests.support.lateness import SLACK, assert_within
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
+from tests.surface.test_run import alive
+from tests.surface.test_run_terminal import Terminal
 
 pytestmark = [pytest.mark.timeout(120)]
 
@@ -48,8 +46,6 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Run:
-    """A demo that has ended."""
-
     status: int
     output: str
     errors: str
@@ -60,28 +56,10 @@ class Run:
         return {title: word == "ok" for word, title in re.findall(r"^   (ok|FAILED) +(\w+)", self.output, re.M)}
 
 
-@dataclass(frozen=True)
-class Runs:
-    memory: Run
-    server: Run
-    sabotaged: Run
-    keys: list[bytes]
-    """What the run on the server left there."""
-
-
 @pytest.mark.redis
 @pytest.mark.faults
 def test_demo_keeps_its_word_and_says_so_when_it_cannot() -> None:
-    """One test of four, as each worker that had one of them would run all three demos."""
-    runs = three_at_once()
-    in_memory_it_shows_every_property_in_plain_text(runs.memory)
-    on_a_server_it_has_processes_and_really_kills_one(runs.server)
-    it_leaves_nothing_on_the_server_and_shows_no_password(runs)
-    it_fails_when_what_it_shows_does_not_happen(runs.sabotaged)
-
-
-def three_at_once() -> Runs:
-    """Three demos, as each takes its time: in memory, on a server, and on a database where a saboteur is."""
+    """Three demos at once, as each takes its time: in memory, on a server, and on a database where a saboteur is."""
     with RedisServer(options={"requirepass": PASSWORD}) as server:
         url = f"redis://:{PASSWORD}@127.0.0.1:{server.port}"
         sabotaged = f"{server.url}?db=5&password={PASSWORD}"
@@ -92,17 +70,25 @@ def three_at_once() -> Runs:
             memory, on_server, spoiled = [finish(process, began) for process, began in started]
             thread.join()
         with closing(Redis(unix_socket_path=server.socket_path, password=PASSWORD)) as admin:
-            return Runs(memory, on_server, spoiled, keys=[key for key in admin.scan_iter() if not is_residue(key)])
+            assert [key for key in admin.scan_iter() if not is_residue(key)] == []
+    for run in (memory, on_server):
+        it_shows_every_property_in_plain_text(run)
+    assert "simulated" in memory.output
+    pids = pids_in(on_server.output)
+    assert len(set(pids.values()) | {on_server.pid}) == 8
+    assert f"SIGKILL to process {pids['gus']}" in on_server.output
+    assert not any(map(alive, pids.values()))
+    assert PASSWORD not in on_server.output + on_server.errors
+    assert spoiled.status == 1
+    held = {title for title, ok in spoiled.verdicts().items() if ok}
+    assert {"order", "return"} <= held
+    assert not {"renewal", "surprises"} & held
+    assert "failed, after" in spoiled.output
 
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], float]:
-    process = subprocess.Popen(
-        [*COMMAND[:-3], "-c", UNHURRIED, *arguments],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
+    command, pipe = [*COMMAND[:-3], "-c", UNHURRIED, *arguments], subprocess.PIPE
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=pipe, stderr=pipe, encoding="utf-8")
     return process, time.monotonic()
 
 
@@ -121,126 +107,34 @@ def sabotage(redis: Redis) -> None:
         time.sleep(0.05)
 
 
-def in_memory_it_shows_every_property_in_plain_text(run: Run) -> None:
+def it_shows_every_property_in_plain_text(run: Run) -> None:
     assert (run.status, run.errors) == (0, ""), run.output
     assert run.verdicts() == dict.fromkeys(TITLES, True)
-    assert "simulated" in run.output
     assert_within(run.seconds, 20 * SLACK)
     assert max(map(len, run.output.splitlines())) <= 80
     assert "\x1b" not in run.output
 
 
-def on_a_server_it_has_processes_and_really_kills_one(run: Run) -> None:
-    assert (run.status, run.errors) == (0, ""), run.output
-    assert run.verdicts() == dict.fromkeys(TITLES, True)
-    pids = pids_in(run.output)
-    assert len(set(pids.values()) | {run.pid}) == 8
-    assert f"SIGKILL to process {pids['gus']}" in run.output
-    assert not any(map(alive, pids.values()))
-    assert max(map(len, run.output.splitlines())) <= 80
-    assert_within(run.seconds, 20 * SLACK)
-
-
-def it_leaves_nothing_on_the_server_and_shows_no_password(runs: Runs) -> None:
-    assert runs.keys == []
-    assert PASSWORD not in runs.server.output + runs.server.errors
-
-
-def it_fails_when_what_it_shows_does_not_happen(run: Run) -> None:
-    verdicts = run.verdicts()
-    assert run.status == 1
-    assert not verdicts["renewal"]
-    assert not verdicts["surprises"]
-    assert verdicts["order"]
-    assert verdicts["return"]
-    assert "failed, after" in run.output
-
-
 @pytest.mark.redis
 @pytest.mark.faults
 def test_interrupt_from_a_terminal_ends_with_130_and_leaves_no_process(server: RedisServer) -> None:
-    process, terminal = start_on_terminal("--url", server.url)
-    output = b""
-    while b"First come" not in output:
-        output += os.read(terminal, 65536)
+    terminal = Terminal([*COMMAND, "--url", server.url], {**ENVIRONMENT, "TERM": "xterm-256color"}, columns=100)
+    text = terminal.sees("(?s).*First come")
     time.sleep(0.5)
-    os.write(terminal, b"\x03")
-    output += read_all(terminal)
-    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", output.decode())
+    terminal.press("\x03")
+    status, rest = terminal.ends()
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text + rest)
     pids = pids_in(text)
-    assert process.wait(10) == 130
+    assert status == 130
     assert len(pids) == 7
     assert not any(map(alive, pids.values()))
     assert "aiolocks demo: interrupted" in text
     assert "Traceback" not in text
 
 
-def start_on_terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the demo as a shell would; return the terminal's other end too."""
-    terminal, inside = os.openpty()
-    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLED, *COMMAND, *arguments],
-        env={**ENVIRONMENT, "TERM": "xterm-256color"},
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
-        start_new_session=True,
-    )
-    os.close(inside)
-    return process, terminal
-
-
-CONTROLLED = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Makes standard input the terminal whose Ctrl-C reaches the program."""
-
-
-def read_all(terminal: int) -> bytes:
-    output = b""
-    with os.fdopen(terminal, "rb", buffering=0) as stream:
-        try:
-            while more := stream.read(65536):
-                output += more
-        except OSError:  # the other end is closed: all is read
-            pass
-    return output
-
-
 def pids_in(output: str) -> dict[str, int]:
     listed = output[output.index("processes:") : output.index("waits")]
     return {name: int(pid) for name, pid in re.findall(r"(\w+)=(\d+)", listed)}
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"redis://:{PASSWORD}@127.0.0.1:{{port}}",
-        f"unix:///nowhere/redis.sock?password={PASSWORD}",
-        f"redis://:{PASSWORD}/@127.0.0.1",
-        f"redis://:{PASSWORD}@127.0.0.1?{PASSWORD}=1",
-        f"memory://:{PASSWORD}@name",
-        f"http://:{PASSWORD}@127.0.0.1",
-        "localhost",
-    ],
-)
-def test_unusable_url_ends_with_2_and_one_line_without_the_password(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as unheard:  # bound, but nobody listens
-        unheard.bind(("127.0.0.1", 0))
-        status = main(["demo", "--url", url.format(port=unheard.getsockname()[1])])
-    captured = capsys.readouterr()
-    assert (status, captured.out) == (2, "")
-    assert re.fullmatch(r"aiolocks demo: [^\n]+\n", captured.err)
-    assert PASSWORD not in captured.err
 
 
 def test_memory_without_its_extra_names_what_to_install(
@@ -249,16 +143,3 @@ def test_memory_without_its_extra_names_what_to_install(
     monkeypatch.setitem(sys.modules, "fakeredis", None)
     assert main(["demo"]) == 2
     assert "needs the extra 'demo' of aiolocks" in capsys.readouterr().err
-
-
-def test_without_a_command_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    assert "usage: aiolocks" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "extra"]])
-def test_wrong_arguments_end_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert "usage: aiolocks" in capsys.readouterr().err

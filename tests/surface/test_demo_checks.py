@@ -1,6 +1,7 @@
 """The checkers of `aiolocks demo`: each accepts what should be, and notices what it is there for."""
 
 from collections.abc import Callable
+from functools import partial
 
 from aiolocks.cli._demo import _checks as checks
 from aiolocks.cli._demo._events import Event
@@ -59,52 +60,26 @@ TAKEN = """
 """
 
 
+Check = Callable[[list[Event]], checks.Verdict]
+
+in_order, exclusive, unsurprising = checks.check_order, checks.check_exclusion, checks.check_surprises
+two_at_once: Check = partial(checks.check_depth, limit=2)
+kept: Check = partial(checks.check_kept, ttl=1.0)
+returned: Check = partial(checks.check_return, ttl=1.0)
+stopped: Check = partial(checks.check_loss, ttl=1.0)
+fenced: Check = partial(checks.check_fences, limits={})
+fenced_permits: Check = partial(checks.check_fences, limits={"name": 2})
+
+
 def recorded(lines: str) -> list[Event]:
     """Return records from lines of `milliseconds worker event [fence or stalled seconds]`, in order of time."""
     events = []
-    for line in lines.split("\n"):
-        if line:
-            at, worker, event, *rest = line.split()
-            number = float(rest[0]) if rest else 0
-            seconds, fence = (number, 0) if event == "stalled" else (0.0, int(number))
-            events.append(Event(int(at) * 10**6, worker, 1, event, "name", fence=fence, seconds=seconds))
+    for line in filter(None, lines.split("\n")):
+        at, worker, event, *rest = line.split()
+        number = float(rest[0]) if rest else 0
+        seconds, fence = (number, 0) if event == "stalled" else (0.0, int(number))
+        events.append(Event(int(at) * 10**6, worker, 1, event, "name", fence=fence, seconds=seconds))
     return sorted(events, key=lambda event: event.at)
-
-
-def in_order(events: list[Event]) -> checks.Verdict:
-    return checks.check_order(events)
-
-
-def exclusive(events: list[Event]) -> checks.Verdict:
-    return checks.check_exclusion(events)
-
-
-def two_at_once(events: list[Event]) -> checks.Verdict:
-    return checks.check_depth(events, 2)
-
-
-def kept(events: list[Event]) -> checks.Verdict:
-    return checks.check_kept(events, 1.0)
-
-
-def returned(events: list[Event]) -> checks.Verdict:
-    return checks.check_return(events, 1.0)
-
-
-def stopped(events: list[Event]) -> checks.Verdict:
-    return checks.check_loss(events, 1.0)
-
-
-def fenced(events: list[Event]) -> checks.Verdict:
-    return checks.check_fences(events, {})
-
-
-def fenced_permits(events: list[Event]) -> checks.Verdict:
-    return checks.check_fences(events, {"name": 2})
-
-
-def unsurprising(events: list[Event]) -> checks.Verdict:
-    return checks.check_surprises(events)
 
 
 @one_by_one(
@@ -144,8 +119,8 @@ def unsurprising(events: list[Event]) -> checks.Verdict:
         (unsurprising, TAKEN, "800 finn left", "800 finn failed"),
     ],
 )
-def test_checker_accepts_the_records_and_notices_what_is_wrong_in_doctored_ones(
-    check: Callable[[list[Event]], checks.Verdict], lines: str, line: str, doctored: str
+def test_a_checker_accepts_true_records_and_no_doctored_ones(
+    check: Check, lines: str, line: str, doctored: str
 ) -> None:
     assert f"\n{line}\n" in lines
     assert check(recorded(lines)).ok

@@ -27,10 +27,7 @@ def time_machine() -> AbstractContextManager[Any]:
     return travelling
 
 
-both = pytest.mark.parametrize("stop", [freezegun, time_machine])
-
-
-@both
+@pytest.mark.parametrize("stop", [freezegun, time_machine])
 @pytest.mark.asyncio
 async def test_leases_are_renewed_and_lost_in_real_time(stop: Stop) -> None:
     async with LockManager.from_url("memory://", ttl=0.6) as locks:
@@ -55,13 +52,3 @@ async def test_time_that_is_moved_ends_leases_on_the_server_alone() -> None:
                     traveller.shift(60)
                     assert lease.held
                     assert not await lease.renew()
-
-
-@pytest.mark.asyncio
-async def test_freezegun_by_itself_stops_the_loops_clock_too() -> None:
-    found: Any = pytest.importorskip("freezegun")
-    loop = asyncio.get_running_loop()
-    with found.freeze_time(THEN):
-        begun = loop.time()
-        await asyncio.to_thread(lambda: None)
-        assert loop.time() == begun

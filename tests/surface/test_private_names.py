@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -36,9 +37,9 @@ class Private:
 
     name: str
     library: str
-    modules: tuple[str, ...]
+    module: str
     use: str
-    is_there: Callable[["Met"], bool]
+    is_there: Callable[[Any], object]
 
     @property
     def attribute(self) -> str:
@@ -46,173 +47,111 @@ class Private:
 
     def __str__(self) -> str:
         release = sys.version.partition(" ")[0] if self.library == "Python" else version(self.library)
-        return f"{self.name} of {self.library} {release}: used in {', '.join(self.modules)} {self.use}"
-
-
-@dataclass(frozen=True, slots=True)
-class Met:
-    """Objects as the package meets them."""
-
-    connection: Any
-    in_memory: Any
-    task: Any
-    gathering: Any
-    awaited: Any
-    scopes: tuple[Any, Any]
-    of_scopes: Any
-
-    @property
-    def loop(self) -> Any:
-        return asyncio.get_running_loop()
+        return f"{self.name} of {self.library} {release}: used in {self.module} {self.use}"
 
 
 def has(*names: str) -> Callable[[object], bool]:
     return lambda thing: all(hasattr(thing, name) for name in names)
 
 
-def backend() -> Any:
-    return sys.modules["anyio._backends._asyncio"]
+NEW_PYTHON = sys.version_info >= (3, 12)
+OLD_REDIS_PY = int(version("redis").partition(".")[0]) < 7
 
 
-def has_parents(met: Met) -> bool:
+def a_sentinel() -> Any:
+    return cast("Any", Sentinel)([("localhost", 1)])
+
+
+def is_called_back(met: Any) -> bool:
+    return any(getattr(call, "__self__", None) is met.of_scopes for call, _ in met.awaited._callbacks or ())
+
+
+def has_parents(met: Any) -> bool:
     outer, inner = met.scopes
-    state = backend()._task_states.get(met.of_scopes)
+    states: Any = sys.modules["anyio._backends._asyncio"]
+    state = states._task_states.get(met.of_scopes)
     return state.cancel_scope is inner and inner._parent_scope is outer and outer._parent_scope is None
 
 
-CANCELLATION, CLOCK, CONNECTION = "_engine/cancellation.py", "testing/_clock.py", "_redis/connection.py"
-STREAM = "to take over the stream of a connection that redis-py has opened"
-WAITS_FOR = "to find the task that a cancellation reaches in the end"
-MOVES = "to move the time of a loop in a user's test"
-HELPS = "to print the completion of a shell"
+def library(name: str, module: str, use: str, *names: tuple[str, Callable[[Any], object]]) -> list[Private]:
+    """Return the names of a library that a module of the package uses for one purpose."""
+    return [Private(each, name, module, use, is_there) for each, is_there in names]
 
-TABLE = (
-    Private(
-        "StreamReader._buffer",
-        "Python",
-        (CONNECTION,),
-        STREAM,
-        lambda met: bytes(met.connection._reader._buffer) == b"",
+
+TABLE = [
+    *library(
+        "Python", "_redis/connection.py", "to take over the stream of a connection that redis-py has opened",
+        ("StreamReader._buffer", lambda met: bytes(met.connection._reader._buffer) == b""),
     ),
-    Private("Task._must_cancel", "Python", (CANCELLATION,), WAITS_FOR, lambda met: met.task._must_cancel is False),
-    Private(
-        "Task._fut_waiter", "Python", (CANCELLATION,), WAITS_FOR, lambda met: met.task._fut_waiter is met.gathering
+    *library(
+        "redis", "_redis/connection.py", "to take over the stream of a connection that redis-py has opened",
+        ("Connection._writer", lambda met: has("transport")(met.connection._writer)),
+        ("Connection._reader", lambda met: has("_buffer")(met.connection._reader)),
+        ("Connection._parser", lambda met: callable(met.connection._parser.parse_error)),
     ),
-    Private("Future._children", "Python", (CANCELLATION,), WAITS_FOR, lambda met: len(met.gathering._children) == 1),
-    Private(
-        "Future._callbacks",
-        "Python",
-        ("_grantors/introduction.py",),
-        "to name the task that waits",
-        lambda met: any(getattr(call, "__self__", None) is met.of_scopes for call, _ in met.awaited._callbacks or ()),
+    *library(
+        "fakeredis", "_redis/connection.py", "to end a link to the in-memory server",
+        ("FakeConnection._sock", lambda met: has("_sock")(met.in_memory)),
     ),
-    Private(
-        "Task._log_destroy_pending",
-        "Python",
-        ("_core/background.py",),
-        "to print nothing when a loop is closed",
-        lambda met: met.task._log_destroy_pending is True,
+    *library(
+        "Python", "_engine/cancellation.py", "to find the task that a cancellation reaches in the end",
+        ("Task._must_cancel", lambda met: met.task._must_cancel is False),
+        ("Task._fut_waiter", lambda met: met.task._fut_waiter is met.gathering),
+        ("Future._children", lambda met: len(met.gathering._children) == 1),
     ),
-    Private(
-        "BaseEventLoop._asyncgens_shutdown_called",
-        "Python",
-        ("_core/background.py",),
-        "to see that a loop ends",
-        lambda met: met.loop._asyncgens_shutdown_called is False,
+    *library(
+        "anyio", "_engine/cancellation.py", "to find the scopes of a task",
+        ("anyio._backends._asyncio", lambda _: "anyio._backends._asyncio" in sys.modules),
+        ("anyio._backends._asyncio._task_states", has_parents),
+        ("CancelScope._parent_scope", has_parents),
     ),
-    Private(
-        "asyncio.coroutines._is_coroutine",
-        "Python",
-        ("_core/teaching.py",),
-        "to mark coroutine functions before 3.12",
-        lambda _: sys.version_info >= (3, 12) or has("_is_coroutine")(asyncio.coroutines),
+    *library("Python", "_grantors/introduction.py", "to name a task that waits", ("Future._callbacks", is_called_back)),
+    *library(
+        "Python", "_core/background.py", "to print nothing when a loop is closed, and to see that it ends",
+        ("Task._log_destroy_pending", lambda met: met.task._log_destroy_pending is True),
+        ("BaseEventLoop._asyncgens_shutdown_called", lambda met: met.loop._asyncgens_shutdown_called is False),
     ),
-    Private("BaseEventLoop._scheduled", "Python", (CLOCK,), MOVES, lambda met: isinstance(met.loop._scheduled, list)),
-    Private("BaseEventLoop._ready", "Python", (CLOCK,), MOVES, lambda met: len(met.loop._ready) >= 0),
-    Private("BaseEventLoop._clock_resolution", "Python", (CLOCK,), MOVES, lambda met: met.loop._clock_resolution > 0),
-    Private(
-        "asyncio._get_running_loop", "Python", (CLOCK,), MOVES, lambda met: asyncio._get_running_loop() is met.loop
+    *library(
+        "Python", "_core/teaching.py", "to mark coroutine functions before 3.12",
+        ("asyncio.coroutines._is_coroutine", lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines)),
     ),
-    Private(
-        "argparse._SubParsersAction",
-        "Python",
-        ("cli/_arguments.py",),
-        "as a type",
-        lambda _: has("_SubParsersAction")(argparse),
+    *library(
+        "Python", "testing/_clock.py", "to move the time of a loop in a user's test",
+        ("BaseEventLoop._scheduled", lambda met: isinstance(met.loop._scheduled, list)),
+        ("BaseEventLoop._ready", lambda met: len(met.loop._ready) >= 0),
+        ("BaseEventLoop._clock_resolution", lambda met: met.loop._clock_resolution > 0),
+        ("asyncio._get_running_loop", lambda met: asyncio._get_running_loop() is met.loop),
     ),
-    Private(
-        "ArgumentParser._actions",
-        "Python",
-        ("cli/_completion.py",),
-        HELPS,
-        lambda _: has("_actions")(argparse.ArgumentParser()),
+    *library(
+        "Python", "cli/_arguments.py", "as a type",
+        ("argparse._SubParsersAction", lambda _: has("_SubParsersAction")(argparse)),
     ),
-    Private(
-        "Action._get_subactions",
-        "Python",
-        ("cli/_completion.py",),
-        HELPS,
-        lambda _: has("_get_subactions")(argparse.ArgumentParser().add_subparsers()),
+    *library(
+        "Python", "cli/_completion.py", "to print the completion of a shell",
+        ("ArgumentParser._actions", lambda _: has("_actions")(argparse.ArgumentParser())),
+        ("Action._get_subactions", lambda _: has("_get_subactions")(argparse.ArgumentParser().add_subparsers())),
     ),
-    Private(
-        "anyio._backends._asyncio",
-        "anyio",
-        (CANCELLATION,),
-        "to find the scopes of a task",
-        lambda _: "anyio._backends._asyncio" in sys.modules,
+    *library(
+        "redis", "_redis/clients.py", "for its Encoder",
+        ("redis._parsers", lambda _: has("Encoder")(importlib.import_module("redis._parsers"))),
     ),
-    Private(
-        "anyio._backends._asyncio._task_states", "anyio", (CANCELLATION,), "to find the scopes of a task", has_parents
+    *library(
+        "redis", "_engine/guard.py", "for its BaseParser",
+        ("redis._parsers.base", lambda _: importlib.import_module("redis._parsers.base").BaseParser.parse_error),
     ),
-    Private("CancelScope._parent_scope", "anyio", (CANCELLATION,), "to find the scopes of a task", has_parents),
-    Private("Connection._writer", "redis", (CONNECTION,), STREAM, lambda met: has("transport")(met.connection._writer)),
-    Private("Connection._reader", "redis", (CONNECTION,), STREAM, lambda met: has("_buffer")(met.connection._reader)),
-    Private(
-        "Connection._parser", "redis", (CONNECTION,), STREAM, lambda met: callable(met.connection._parser.parse_error)
+    *library(
+        "redis", "_redis/sentinel.py", "to connect to the host that a user demands",
+        ("SentinelManager._force_master_ip", lambda _: OLD_REDIS_PY or has("_force_master_ip")(a_sentinel())),
     ),
-    Private(
-        "redis._parsers",
-        "redis",
-        ("_redis/clients.py",),
-        "for its Encoder",
-        lambda _: hasattr(importlib.import_module("redis._parsers"), "Encoder"),
+    *library(
+        "aiohttp", "aiohttp.py", "to see that a request is a WebSocket",
+        ("RequestHandler._payload_parser", lambda _: "_payload_parser" in RequestHandler.__slots__),
     ),
-    Private(
-        "redis._parsers.base",
-        "redis",
-        ("_engine/guard.py",),
-        "for its BaseParser",
-        lambda _: hasattr(importlib.import_module("redis._parsers.base").BaseParser, "parse_error"),
-    ),
-    Private(
-        "SentinelManager._force_master_ip",
-        "redis",
-        ("_redis/sentinel.py",),
-        "to connect to the host that a user demands",
-        lambda _: (
-            int(version("redis").partition(".")[0]) < 7
-            or has("_force_master_ip")(cast("Any", Sentinel)([("localhost", 1)]))
-        ),
-    ),
-    Private(
-        "FakeConnection._sock",
-        "fakeredis",
-        (CONNECTION,),
-        "to end a link to the in-memory server",
-        lambda met: has("_sock")(met.in_memory),
-    ),
-    Private(
-        "RequestHandler._payload_parser",
-        "aiohttp",
-        ("aiohttp.py",),
-        "to see that a request is a WebSocket",
-        lambda _: "_payload_parser" in RequestHandler.__slots__,
-    ),
-)
+]  # fmt: skip
 
 
 @pytest_asyncio.fixture
-async def met(redis_url: str) -> AsyncIterator[Met]:
+async def met(redis_url: str) -> AsyncIterator[SimpleNamespace]:
     """Two tasks that wait, one in two scopes and one for `gather`, and a connection of either kind."""
     awaited, never = asyncio.get_running_loop().create_future(), asyncio.get_running_loop().create_future()
     scopes: list[anyio.CancelScope] = []
@@ -232,7 +171,10 @@ async def met(redis_url: str) -> AsyncIterator[Met]:
         connection, in_memory = [await pool.get_connection() for pool in pools]
         of_scopes, task = asyncio.create_task(in_scopes()), asyncio.create_task(gather())
         await asyncio.sleep(0)
-        yield Met(connection, in_memory, task, gathering[0], awaited, (scopes[0], scopes[1]), of_scopes)
+        yield SimpleNamespace(
+            connection=connection, in_memory=in_memory, task=task, gathering=gathering[0], awaited=awaited,
+            scopes=scopes, of_scopes=of_scopes, loop=asyncio.get_running_loop(),
+        )  # fmt: skip
         for each in (of_scopes, task):
             each.cancel()
         await asyncio.wait((of_scopes, task))
@@ -243,7 +185,7 @@ async def met(redis_url: str) -> AsyncIterator[Met]:
 @pytest.mark.redis
 @pytest.mark.asyncio
 @pytest.mark.parametrize("private", TABLE, ids=lambda private: private.name)
-async def test_a_private_name_that_the_package_uses_is_there(private: Private, met: Met) -> None:
+async def test_a_private_name_that_the_package_uses_is_there(private: Private, met: SimpleNamespace) -> None:
     try:
         is_there = private.is_there(met)
     except (AttributeError, ImportError, KeyError) as error:
@@ -252,7 +194,7 @@ async def test_a_private_name_that_the_package_uses_is_there(private: Private, m
 
 
 def test_the_table_has_every_private_name_that_the_package_uses_and_no_other() -> None:
-    table = {(module, private.attribute) for private in TABLE for module in private.modules}
+    table = {(private.module, private.attribute) for private in TABLE}
     modules = {
         str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")
     }
@@ -263,7 +205,6 @@ def test_the_table_has_every_private_name_that_the_package_uses_and_no_other() -
 
 
 def private_parts(name: object) -> list[str]:
-    """Return the parts of a dotted name that begin with one underscore."""
     words = name.split(".") if isinstance(name, str) else []
     return [word for word in words if word.startswith("_") and word.strip("_") and not word.startswith("__")]
 

@@ -68,7 +68,6 @@ def test_a_block_runs_as_it_stands(place: str, program: str, server: RedisServer
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors of a document's headings."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""`aiolocks release NAME`: holders are told and stop; by force they end at once; `run` stops its command."""
+"""`aiolocks release`: holders are told and stop; by force they end at once. `aiolocks resize`: at once, for all."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from aiolocks.cli import main
 from tests.support.children import family
 from tests.support.kinds import complete, kinds_where
 from tests.support.lateness import SLACK
+from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio, pytest.mark.leaves_residue]
 
+Capsys = pytest.CaptureFixture[str]
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -51,60 +53,70 @@ def all_of(locks: LockManager) -> dict[str, Any]:
     )
 
 
-async def release(url: str, *arguments: str) -> int:
-    return await asyncio.to_thread(main, ["release", "x", "--url", url, *arguments])
+Release = Callable[..., Awaitable[tuple[int, str]]]
+
+
+@pytest.fixture
+def release(own_server: RedisServer, capsys: Capsys) -> Release:
+    """Release "x"; return the status, and what was said."""
+
+    async def run(*arguments: str) -> tuple[int, str]:
+        status = await asyncio.to_thread(main, ["release", "x", "--url", own_server.url, *arguments])
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    return run
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("force", [False, True], ids=["", "force"])
 async def test_the_holder_is_told_and_the_name_is_free(
-    locks: LockManager, own_server: RedisServer, kind: str, force: bool, capsys: pytest.CaptureFixture[str]
+    locks: LockManager, release: Release, kind: str, force: bool
 ) -> None:
     acquirable = all_of(locks)[kind]
     with pytest.raises(LeaseLostError):
         async with acquirable as lease:
-            assert await release(own_server.url, "--dry-run") == 0
-            assert "would " in capsys.readouterr().out
-            assert lease.held
-            releasing = asyncio.ensure_future(release(own_server.url, *(["--force"] if force else [])))
+            status, printed = await release("--dry-run")
+            assert (status, lease.held) == (0, True)
+            assert "would " in printed
+            releasing = asyncio.ensure_future(release(*(["--force"] if force else [])))
             await asyncio.sleep(2 * SLACK)
-    assert await releasing == 0
-    printed = capsys.readouterr().out
+    status, printed = await releasing
+    assert status == 0
     assert "released: 1 holder gone after" in printed
     assert ("two may be at work" in printed) is force
     assert lease.token[11:] not in printed
-    assert await release(own_server.url) == 1
-    assert capsys.readouterr().out == "x is not held\n"
+    assert await release() == (1, "x is not held\n")
 
 
 @pytest.mark.parametrize("limit", ["abc", "9" * 5000, "-1", "²"])
 async def test_what_another_kind_has_kept_of_the_name_may_be_malformed(
-    locks: LockManager, own_server: RedisServer, limit: str, capsys: pytest.CaptureFixture[str]
+    locks: LockManager, release: Release, limit: str
 ) -> None:
     lease = await locks.lock("x").acquire()
     await locks.client.hset("aiolocks:semaphore:{x}:meta", "limit", limit)
-    assert await release(own_server.url, "--force") == 0
-    assert "released: 1 holder gone after" in capsys.readouterr().out
+    status, printed = await release("--force")
+    assert status == 0
+    assert "released: 1 holder gone after" in printed
     await lease.release()
 
 
-async def test_of_several_kinds_one_must_be_named(
-    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_of_several_kinds_one_must_be_named(locks: LockManager, release: Release) -> None:
     primitives = all_of(locks)
     lease, other = await primitives["lock"].acquire(), await primitives["rlock"].acquire()
-    assert await release(own_server.url) == 2
-    assert "say which by --kind" in capsys.readouterr().err
-    assert await release(own_server.url, "--kind", "lock", "--force", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [one["fencing_token"] for one in told["released"]] == [lease.fencing_token]
+    status, said = await release()
+    assert status == 2
+    assert "say which by --kind" in said
+    status, said = await release("--kind", "lock", "--force", "--json")
+    assert status == 0
+    assert [one["fencing_token"] for one in json.loads(said)["released"]] == [lease.fencing_token]
     assert await other.release()
     await lease.release()
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
 async def test_what_min_hold_alone_keeps_is_freed_and_said_to_be_so(
-    locks: LockManager, own_server: RedisServer, kind: str, capsys: pytest.CaptureFixture[str]
+    locks: LockManager, release: Release, kind: str
 ) -> None:
     """ "0 holders gone" would say nothing: no one is at work, and until when it would have stayed is known."""
     acquirable: Any = locks.lock("x", min_hold=60) if kind == "lock" else locks.semaphore("x", 1, min_hold=60)
@@ -113,51 +125,49 @@ async def test_what_min_hold_alone_keeps_is_freed_and_said_to_be_so(
         pass
     until = r"not held, but kept by min_hold, for \d\d s more, until ([-\d]+ [:\d]+) UTC\n"
     for arguments, begins in ((["--dry-run"], "would free it at once: "), ([], "freed: ")):
-        assert await release(own_server.url, *arguments) == 0
-        found = re.search(f"(?m)^{begins}{until}", printed := capsys.readouterr().out)
+        status, printed = await release(*arguments)
+        found = re.search(f"(?m)^{begins}{until}", printed)
         assert found, printed
         assert abs(datetime.fromisoformat(f"{found[1]}+00:00") - released_at - timedelta(seconds=60)).seconds < 10
-        assert "holders gone" not in printed
+        assert (status, "holders gone" in printed) == (0, False)
     async with acquirable.hold(timeout=0):
         pass
-    assert await release(own_server.url, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["released"], told["told"][:15]) == ([], "freed: not held")
+    status, printed = await release("--json")
+    told = json.loads(printed)
+    assert (status, told["released"], told["told"][:15]) == (0, [], "freed: not held")
 
 
-async def test_a_holder_beside_what_min_hold_keeps_is_told_of_by_itself(
-    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_holder_beside_what_min_hold_keeps_is_told_of_by_itself(locks: LockManager, release: Release) -> None:
     async with locks.semaphore("x", 2, min_hold=60):
         pass
     lease = await locks.semaphore("x", 2, renew=False).acquire()
-    assert await release(own_server.url, "--dry-run") == 0
-    assert re.search(r"it ends in [12]\.\d s at the latest", capsys.readouterr().out)
-    assert await release(own_server.url) == 0
-    assert "released: 1 holder gone after" in (printed := capsys.readouterr().out)
+    status, printed = await release("--dry-run")
+    assert status == 0
+    assert re.search(r"it ends in [12]\.\d s at the latest", printed)
+    status, printed = await release()
+    assert status == 0
+    assert "released: 1 holder gone after" in printed
     assert "; freed: not held, but kept by min_hold, for " in printed
     assert not lease.held
 
 
-async def test_what_was_handed_off_and_not_adopted_is_freed(
-    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_lease_handed_off_and_not_adopted_is_freed(locks: LockManager, release: Release) -> None:
     await (await locks.lock("x", ttl=60).acquire()).hand_off()
-    assert await release(own_server.url) == 0
-    assert "freed: handed off, and not adopted, for " in capsys.readouterr().out
+    status, printed = await release()
+    assert status == 0
+    assert "freed: handed off, and not adopted, for " in printed
 
 
-async def test_release_waits_for_a_holder_that_ignores_it_no_longer_than_its_time_out(
-    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_release_waits_for_a_stubborn_holder_for_its_time_out(locks: LockManager, release: Release) -> None:
     lease = await locks.lock("x", ttl=60, renew=False).acquire()
-    assert await release(own_server.url, "--timeout", "0.2") == 1
-    assert "still held after 0.2 s" in capsys.readouterr().out
+    status, printed = await release("--timeout", "0.2")
+    assert status == 1
+    assert "still held after 0.2 s" in printed
     await lease.release()
 
 
-async def test_run_stops_its_command_and_the_next_one_begins(
-    locks: LockManager, own_server: RedisServer, tmp_path: Path
+async def test_run_stops_its_command_and_the_next_begins(
+    locks: LockManager, own_server: RedisServer, release: Release
 ) -> None:
     """What it may take: 0.37 ttl until the renewal is refused, and 5 s between TERM and KILL, within the lease."""
     environment = {**os.environ, "AIOLOCKS_URL": own_server.url, "PYTHONPATH": str(REPOSITORY)}
@@ -169,9 +179,52 @@ async def test_run_stops_its_command_and_the_next_one_begins(
         with family(*command, "date +%s%N", env=environment) as second:  # not before: it might be granted first
             while (await locks.lock("x").statistics()).waiting < 1:
                 await asyncio.sleep(0.01)
-            assert await release(own_server.url) == 0
+            assert (await release())[0] == 0
             ended, errors = await asyncio.to_thread(first.communicate, timeout=10 * SLACK)
             began, _ = await asyncio.to_thread(second.communicate, timeout=10 * SLACK)
     assert first.returncode == 74
     assert "revoked" in errors
     assert int(ended) < int(began)
+
+
+async def run(*arguments: str) -> int:
+    return await asyncio.to_thread(main, [*arguments])
+
+
+async def test_the_limit_is_in_force_at_once(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+    async with locks.semaphore("scraper", 1):
+        waiting = asyncio.create_task(locks.semaphore("scraper", 1).acquire(timeout=10))
+        await queued(locks.semaphore("scraper", 1), 1)
+        assert await run("resize", "scraper", "2", "--url", own_server.url) == 0
+        assert await (await waiting).release()
+    assert capsys.readouterr().out == "semaphore scraper: the limit is 2; it was 1\n"
+
+
+async def test_a_pin_is_set_kept_shown_and_gone(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+    shown = []
+    for arguments in (("2", "--pin"), ("3",), ("4", "--unpin"), ("5",)):
+        assert await run("resize", "scraper", *arguments, "--url", own_server.url, "--json") == 0
+        told = json.loads(capsys.readouterr().out)
+        shown.append((told["before"], told["limit"], told["pinned"]))
+    assert shown == [(None, 2, True), (2, 3, True), (3, 4, False), (4, 5, False)]
+    await run("resize", "scraper", "2", "--pin", "--url", own_server.url)
+    async with locks.semaphore("scraper", 9):
+        capsys.readouterr()
+        assert await run("show", "scraper", "--url", own_server.url) == 0
+    assert "limit 2 (pinned)" in capsys.readouterr().out
+
+
+async def test_keys_of_another_prefix_are_others(locks: LockManager, own_server: RedisServer) -> None:
+    assert await run("resize", "scraper", "2", "--url", own_server.url, "--prefix", "theirs:", "--kind=semaphore") == 0
+    async with locks.semaphore("scraper", 9, prefix="theirs:"), locks.semaphore("scraper", 8):
+        limits = [
+            (await locks.semaphore("scraper", None, prefix=p).statistics()).limit for p in ("theirs:", "aiolocks:")
+        ]
+    assert limits == [9, 8]
+
+
+async def test_a_key_of_another_type_is_one_line(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+    await locks.client.set("aiolocks:semaphore:{scraper}", "text")
+    assert await run("resize", "scraper", "2", "--url", own_server.url) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    await locks.client.delete("aiolocks:semaphore:{scraper}")

@@ -1,13 +1,16 @@
 """`aiolocks run` at a terminal: a real shell with job control, to which a test types."""
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import sys
+import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,39 +26,65 @@ REPOSITORY = Path(__file__).parents[2]
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 
 
-class Shell:
-    """An interactive shell at a terminal of its own, where `run` is the command under test."""
+class Terminal:
+    """A program at a terminal of its own."""
 
-    def __init__(self, url: str) -> None:
-        environment = {
-            "PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "", "PYTHONPATH": str(REPOSITORY), "AIOLOCKS_URL": url
-        }  # fmt: skip
-        self.pid, self._fd = pty.fork()
+    def __init__(
+        self, command: list[str], environment: dict[str, str], prepare: Callable[[], object] = hear_signals, *,
+        columns: int = 80,
+    ) -> None:  # fmt: skip
+        self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            hear_signals()
-            os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
+            prepare()
+            os.execve(command[0], command, environment)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self._seen = ""
-        # It says its own status, as a line that is typed ahead gets lost when Ctrl-C ends what runs.
-        run = f'{sys.executable} -W error -m aiolocks run "$@"'
-        self.type(f"stty -echo; run() {{ {run}; echo \"status $?\" >&2; }}; echo re''ady")
-        self.sees("ready")
 
-    def type(self, text: str, end: str = "\n") -> None:
-        os.write(self._fd, f"{text}{end}".encode())
+    def press(self, keys: str) -> None:
+        os.write(self.fd, keys.encode())
 
     def sees(self, pattern: str) -> str:
         """Wait for it in what came since the last time; return what it matched."""
         give_up_at = time.monotonic() + WITHIN
         while not (found := re.search(pattern, self._seen)):
-            ready, _, _ = select.select([self._fd], [], [], max(give_up_at - time.monotonic(), 0))
-            assert ready, f"{pattern!r} did not come, but: {self._seen!r}"
-            self._seen += os.read(self._fd, 65536).decode()
+            ready, _, _ = select.select([self.fd], [], [], max(give_up_at - time.monotonic(), 0))
+            assert ready, f"{pattern!r} did not come, but: {self._seen[-2000:]!r}"
+            self._seen += os.read(self.fd, 65536).decode(errors="ignore")
         self._seen = self._seen[found.end() :]
         return found[0]
 
+    def ends(self) -> tuple[int, str]:
+        """Return its exit status, and what came until its end."""
+        give_up_at = time.monotonic() + WITHIN
+        while time.monotonic() < give_up_at:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self._seen += os.read(self.fd, 65536).decode(errors="ignore")
+                except OSError:
+                    break
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]), self._seen
+
+
+class Shell(Terminal):
+    """An interactive shell, where `run` is the command under test."""
+
+    def __init__(self, url: str) -> None:
+        environment = {
+            "PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "", "PYTHONPATH": str(REPOSITORY), "AIOLOCKS_URL": url
+        }  # fmt: skip
+        super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
+        # It says its own status, as a line that is typed ahead gets lost when Ctrl-C ends what runs.
+        run = f'{sys.executable} -W error -m aiolocks run "$@"'
+        self.type(f"stty -echo; run() {{ {run}; echo \"status $?\" >&2; }}; echo re''ady")
+        self.sees("ready")
+
+    def type(self, line: str) -> None:
+        self.press(f"{line}\n")
+
     def close(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-        os.close(self._fd)
+        os.close(self.fd)
         os.waitpid(self.pid, 0)
 
 
@@ -87,7 +116,7 @@ def test_ctrl_c_ends_the_command_as_it_would_alone(shell: Shell) -> None:
         shell.type(f"run tty -- {command}")
         shell.type("begun")
         shell.sees("begun")
-        shell.type(CTRL_C, end="")
+        shell.press(CTRL_C)
         shell.sees(f"status {status}")
 
 
@@ -96,7 +125,7 @@ def test_ctrl_c_while_it_waits_ends_it(shell: Shell) -> None:
     shell.sees("begun")
     shell.type("run tty -- echo never")
     time.sleep(1)  # it has no way to say that it waits; earlier, Ctrl-C ends it as well
-    shell.type(CTRL_C, end="")
+    shell.press(CTRL_C)
     shell.sees("status 130")
 
 
@@ -104,11 +133,11 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: Shell) -> None:
     shell.type("run tty -- sh -c 'echo begun; while read word; do echo \"got $word\"; done'")
     shell.sees("begun")
     for word in ("one", "two"):
-        shell.type(CTRL_Z, end="")
+        shell.press(CTRL_Z)
         shell.sees("Stopped")
         shell.type(f"fg\n{word}")
         shell.sees(f"got {word}")
-    shell.type(CTRL_D, end="")
+    shell.press(CTRL_D)
     shell.type("echo shell''s")
     shell.sees("shells")
 
@@ -116,7 +145,7 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: Shell) -> None:
 def test_a_job_that_was_stopped_for_longer_than_its_lease_is_killed_and_not_continued(shell: Shell) -> None:
     shell.type("run tty --ttl 0.5 -- sh -c 'echo begun; while read word; do echo \"got $word\"; done'")
     shell.sees("begun")
-    shell.type(CTRL_Z, end="")
+    shell.press(CTRL_Z)
     shell.sees("Stopped")
     shell.type("run tty --wait 10 -- echo another")
     shell.sees("another")
@@ -146,11 +175,11 @@ def test_in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it(shell: 
     shell.type("run tty -- sh -c 'echo begun; cat' | cat")
     shell.type("hello")
     shell.sees("hello")
-    shell.type(CTRL_C, end="")
+    shell.press(CTRL_C)
     shell.sees("status 130")
     shell.type("run tty -- sh -c 'echo begun; sleep 1; echo done' | cat")
     shell.sees("begun")
-    shell.type(CTRL_Z, end="")
+    shell.press(CTRL_Z)
     shell.sees("Stopped")
     shell.type("fg")
     shell.sees("done")

@@ -5,17 +5,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
 from aiolocks.cli import main
 from tests.support.children import family
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
-from tests.surface.test_run import REPOSITORY, Process, alive, result, said, wait_until
+from tests.surface.test_run import REPOSITORY, Process, alive, lose, result, said, wait_until
 
 pytestmark = [
     pytest.mark.redis,
@@ -52,13 +51,7 @@ def pids() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGKILL)
 
 
-def lose(server: RedisServer) -> None:
-    with closing(Redis.from_url(server.url)) as admin:
-        admin.delete("aiolocks:lock:{tree}")
-
-
 def children(pid: int) -> list[tuple[int, str]]:
-    """Return the pid and the state of each child of *pid*."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -82,34 +75,12 @@ def test_a_lost_lease_ends_a_process_that_has_left_the_group_of_the_command(
     trap = f"trap '' {ignored}; " if ignored else ""
     with running(server, f"{trap}{command}; exec sleep 60", "--ttl", "1") as process:
         pids.append(int(said(process)))
-        lose(server)
+        lose(server, "tree")
         assert result(process)[0] == 74
     assert not alive(pids[0])
 
 
-def test_a_lost_lease_asks_a_daemon_to_end_before_it_is_killed(
-    server: RedisServer, pids: list[int], tmp_path: Path
-) -> None:
-    asked = tmp_path / "asked"
-    program = (
-        "import os, pathlib, signal, sys, time\n"
-        "if os.fork(): os._exit(0)\n"
-        "os.setsid()\n"
-        f"signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(asked)!r}).touch(), os._exit(0)))\n"
-        "print(os.getpid(), flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    script = tmp_path / "daemon.py"
-    script.write_text(program)
-    with running(server, f"{sys.executable} {script}; sleep 60", "--ttl", "10") as process:
-        pids.append(int(said(process)))
-        lose(server)
-        assert result(process)[0] == 74
-    assert not alive(pids[0])
-    assert asked.exists()
-
-
-def test_a_lost_lease_leaves_alone_what_does_not_descend_from_the_command(
+def test_a_lost_lease_leaves_alone_what_is_not_of_the_command(
     server: RedisServer, pids: list[int], tmp_path: Path
 ) -> None:
     """Its shell has started processes before, and has become this program; one of them has an orphan later."""
@@ -122,7 +93,7 @@ def test_a_lost_lease_leaves_alone_what_does_not_descend_from_the_command(
         wait_until(lambda: late.exists() and bool(late.read_text()))
         pids.append(int(late.read_text()))
         assert process.pid in [parent_of(pids[-1])], "it has inherited some"
-        lose(server)
+        lose(server, "tree")
         assert result(process)[0] == 74
         *strangers, own, orphan = pids
         assert not alive(own)
@@ -147,11 +118,10 @@ def test_what_a_command_leaves_behind_when_it_ends_goes_on(server: RedisServer, 
 
 def test_a_tree_that_forks_on_is_ended_before_the_lease_is(server: RedisServer, pids: list[int]) -> None:
     forks = "trap '' TERM; loop() { while :; do setsid sh -c 'sleep 60 >/dev/null 2>&1 & :'; sleep 0.02; done; }; loop"
-    with ExitStack() as stack:
-        process = stack.enter_context(running(server, f"echo $$; {forks}", "--ttl", "2"))
+    with running(server, f"echo $$; {forks}", "--ttl", "2") as process:
         own = int(said(process))
         wait_until(lambda: len(children(process.pid)) > 4)
-        lose(server)
+        lose(server, "tree")
         pids.extend(pid for pid, _ in children(process.pid))
         assert result(process)[0] == 74
         assert not alive(own)
@@ -179,38 +149,40 @@ def assert_loses_its_lease(server: RedisServer, command: str) -> None:
         assert result(process)[0] == 74
 
 
+@pytest.fixture
+def counts(tmp_path: Path) -> tuple[str, Path]:
+    """The command that counts, and the file that it writes."""
+    script, count = tmp_path / "counts.py", tmp_path / "count"
+    script.write_text(COUNTS)
+    return f"{sys.executable} {script} {count}", count
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_lease_is_revoked(
-    server: RedisServer, tmp_path: Path, depth: int
+    server: RedisServer, counts: tuple[str, Path], depth: int
 ) -> None:
-    script, count = tmp_path / "counts.py", tmp_path / "count"
-    script.write_text(COUNTS)
     inner = "".join(f"{sys.executable} -m aiolocks run inner{level} -- " for level in range(depth))
-    assert_loses_its_lease(server, f"exec {inner}{sys.executable} {script} {count}")
-    assert count.read_text() == "1"
+    assert_loses_its_lease(server, f"exec {inner}{counts[0]}")
+    assert counts[1].read_text() == "1"
 
 
-def test_a_process_that_has_left_the_group_of_an_inner_command_is_asked_to_end_when_the_outer_lease_is_revoked(
-    server: RedisServer, pids: list[int], tmp_path: Path
+@pytest.mark.parametrize("inner", ["sh -c ", f"{sys.executable} -m aiolocks run inner -- sh -c "], ids=["", "inner"])
+def test_a_process_that_has_left_the_group_of_a_command_is_asked_to_end_when_the_outer_lease_is_revoked(
+    server: RedisServer, counts: tuple[str, Path], inner: str
 ) -> None:
-    script, count = tmp_path / "counts.py", tmp_path / "count"
-    script.write_text(COUNTS)
-    inner = f"{sys.executable} -m aiolocks run inner -- sh -c "
-    command = f"(setsid {sys.executable} {script} {count} &); exec sleep 60"
+    command = f"(setsid {counts[0]} &); exec sleep 60"
     assert_loses_its_lease(server, f'exec {inner} "{command}"')
-    assert count.read_text() == "1"
+    assert counts[1].read_text() == "1"
 
 
 def test_a_command_that_is_stopped_for_a_lost_lease_gets_no_second_signal_from_outside(
-    server: RedisServer, tmp_path: Path
+    server: RedisServer, counts: tuple[str, Path]
 ) -> None:
-    script, count = tmp_path / "counts.py", tmp_path / "count"
-    script.write_text(COUNTS)
-    with running(server, f"exec {sys.executable} {script} {count}", "--ttl", "10") as process:
+    with running(server, f"exec {counts[0]}", "--ttl", "10") as process:
         assert said(process) == "begun"
         assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
         assert process.stderr is not None
         assert "the command is stopped" in process.stderr.readline()
         process.terminate()
         assert result(process)[0] == 74
-    assert count.read_text() == "1"
+    assert counts[1].read_text() == "1"

@@ -1,20 +1,16 @@
 """`aiolocks watch`: its pictures at 80 and 120 columns, its keys, its plain text, and what it costs the server."""
 
 import asyncio
-import fcntl
 import io
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +29,13 @@ from aiolocks.cli._watch._looks import Looks
 from tests.support.lateness import SLACK
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
+from tests.surface.test_run_terminal import WITHIN, Terminal
 
-pytestmark = pytest.mark.rest
+pytestmark = [pytest.mark.rest, pytest.mark.redis, pytest.mark.leaves_residue]
 
+Capsys = pytest.CaptureFixture[str]
 REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / "examples" / "pictures"
-WITHIN = 10 * SLACK
 
 
 def sample() -> Board:
@@ -76,7 +73,7 @@ def drawn(width: int, *, inspects: bool = False, svg: bool = False) -> str:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_pictures_are_what_it_shows(width: int) -> None:
+def test_the_pictures_are_what_watch_shows(width: int) -> None:
     """`python -m tests.surface.test_watch` draws them anew."""
     shown = drawn(width)
     assert max(map(len, shown.splitlines())) <= width
@@ -92,11 +89,21 @@ async def locks(own_server: RedisServer) -> AsyncIterator[LockManager]:
         yield locks
 
 
-@pytest.mark.redis
-@pytest.mark.leaves_residue
+@asynccontextmanager
+async def watching(server: RedisServer, *options: str) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
+    """Run `aiolocks watch` without a terminal, and give what reads a line of it."""
+    command = [sys.executable, "-m", "aiolocks", "watch", *options, "--interval", "0.2", "--url", server.tcp_url]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=REPOSITORY)
+    assert process.stdout is not None
+    output = process.stdout
+    yield lambda: asyncio.wait_for(output.readline(), WITHIN)
+    process.terminate()
+    await process.communicate()
+
+
 @pytest.mark.asyncio
-async def test_once_and_without_a_terminal_it_is_plain_text(
-    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+async def test_watch_is_plain_text_without_a_terminal(
+    locks: LockManager, own_server: RedisServer, capsys: Capsys
 ) -> None:
     async with locks.lock("orders:42"), locks.semaphore("scraper", 3):
         assert await asyncio.to_thread(main, ["watch", "--once", "--url", own_server.url]) == 0
@@ -104,19 +111,13 @@ async def test_once_and_without_a_terminal_it_is_plain_text(
         assert printed.startswith("2 held, 0 waiting")
         assert "\x1b" not in printed
         assert re.search(r"(?m)^lock .* orders:42$", printed)
-        command = [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2", "--url", own_server.url]
-        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=REPOSITORY)
-        assert process.stdout is not None
-        for _ in range(3):
-            while b"2 held" not in (line := await asyncio.wait_for(process.stdout.readline(), WITHIN)):
-                assert line
-        process.terminate()
-        await process.communicate()
+        async with watching(own_server) as line:
+            for _ in range(3):
+                while b"2 held" not in (said := await line()):
+                    assert said
 
 
-def test_on_a_terminal_without_its_extra_the_error_names_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_a_terminal_without_its_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     monkeypatch.setitem(sys.modules, "aiolocks.cli._watch._live", None)
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
@@ -125,99 +126,54 @@ def test_on_a_terminal_without_its_extra_the_error_names_it(
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.redis
-@pytest.mark.leaves_residue
 @pytest.mark.asyncio
-async def test_as_json_it_is_one_object_for_each_look(
-    locks: LockManager, own_server: RedisServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_json_is_one_object_for_each_look(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
     async with locks.lock("orders:42") as lease, locks.semaphore("scraper", 3):
-        assert (
-            await asyncio.to_thread(main, ["watch", "--once", "--json", "--sort", "name", "--url", own_server.url]) == 0
-        )
+        command = ["watch", "--once", "--json", "--sort", "name", "--url", own_server.url]
+        assert await asyncio.to_thread(main, command) == 0
         told = json.loads(capsys.readouterr().out)
         assert (told["held"], told["waiting"]) == (2, 0)
         assert told["wake_ups_per_second"] is None or told["wake_ups_per_second"] >= 0
         first, second = told["names"]
         assert (first["name"], first["holders"][0]["fencing_token"]) == ("orders:42", lease.fencing_token)
         assert (second["kind"], second["limit"]) == ("semaphore", 3)
-        command = [sys.executable, "-m", "aiolocks", "watch", "--json", "--interval", "0.2", "--url", own_server.url]
-        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=REPOSITORY)
-        assert process.stdout is not None
-        for _ in range(3):
-            assert json.loads(await asyncio.wait_for(process.stdout.readline(), WITHIN))["held"] == 2
-        process.terminate()
-        await process.communicate()
 
 
-class Terminal:
+class Watch(Terminal):
     """`aiolocks watch` at a terminal of 80 columns."""
 
     def __init__(self, url: str, *, ignores: signal.Signals | None = None) -> None:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm", "AIOLOCKS_URL": url}
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            if ignores is not None:
-                signal.signal(ignores, signal.SIG_IGN)
-            os.execve(sys.executable, [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2"], environment)
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self._seen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def sees(self, pattern: str) -> None:
-        """Wait for it in what is drawn after the last."""
-        give_up_at = time.monotonic() + WITHIN
-        while not (found := re.search(pattern, self._seen)):
-            ready, _, _ = select.select([self._fd], [], [], max(give_up_at - time.monotonic(), 0))
-            assert ready, f"{pattern!r} did not come, but: {self._seen[-2000:]!r}"
-            self._seen += os.read(self._fd, 65536).decode(errors="ignore")
-        self._seen = self._seen[found.end() :]
+        command = [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2"]
+        super().__init__(command, environment, lambda: ignores and signal.signal(ignores, signal.SIG_IGN))
 
     def hang_up(self) -> None:
-        os.close(self._fd)
-
-    def ends(self) -> int:
-        give_up_at = time.monotonic() + WITHIN
-        while time.monotonic() < give_up_at:
-            ready, _, _ = select.select([self._fd], [], [], 0.1)
-            if ready:
-                try:
-                    os.read(self._fd, 65536)
-                except OSError:
-                    break
-        os.close(self._fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
 
 
-@pytest.mark.redis
-@pytest.mark.leaves_residue
 @pytest.mark.asyncio
 async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_server: RedisServer) -> None:
     async with locks.lock("first"), locks.lock("second"):
-        terminal = Terminal(own_server.tcp_url)
+        terminal = Watch(own_server.tcp_url)
 
         def play() -> int:
             terminal.sees("second")
-            terminal.type("j\r")
+            terminal.press("j\r")
             terminal.sees("lock second: 1 held.*(?s:.*)fencing token")
-            terminal.type("\x1b")
+            terminal.press("\x1b")
             terminal.sees("sorted by waiting")
-            terminal.type("s")
+            terminal.press("s")
             terminal.sees("sorted by name")
-            terminal.type("/fir\r")
+            terminal.press("/fir\r")
             terminal.sees("filter: fir(?![_a-z])")
-            terminal.type("q")
-            return terminal.ends()
+            terminal.press("q")
+            return terminal.ends()[0]
 
         assert await asyncio.to_thread(play) == 0
 
 
-@pytest.mark.redis
-@pytest.mark.leaves_residue
 def test_watch_ends_when_its_terminal_hangs_up_though_the_signal_of_that_is_ignored(own_server: RedisServer) -> None:
-    terminal = Terminal(own_server.tcp_url, ignores=signal.SIGHUP)
+    terminal = Watch(own_server.tcp_url, ignores=signal.SIGHUP)
     terminal.sees("0 held")
     terminal.hang_up()
     give_up_at = time.monotonic() + WITHIN
@@ -240,44 +196,35 @@ def test_rows_that_do_not_fit_on_the_screen_are_counted() -> None:
     assert "2 more below" in console.export_text()
 
 
-@pytest.mark.redis
-@pytest.mark.leaves_residue
 def test_an_outage_is_shown_with_its_beginning_and_ends_by_itself(own_server: RedisServer) -> None:
-    terminal = Terminal(own_server.tcp_url)
+    terminal = Watch(own_server.tcp_url)
     terminal.sees("0 held")
     own_server.kill()
     terminal.sees(r"nothing is known since \d\d:\d\d:\d\d UTC")
     own_server.restart()
     terminal.sees("0 held")
-    terminal.type("q")
-    assert terminal.ends() == 0
+    terminal.press("q")
+    assert terminal.ends()[0] == 0
 
 
-@pytest.mark.redis
-@pytest.mark.leaves_residue
 @pytest.mark.asyncio
 async def test_without_a_terminal_an_outage_is_a_line_and_ends_by_itself(own_server: RedisServer) -> None:
-    command = [sys.executable, "-m", "aiolocks", "watch", "--json", "--interval", "0.2", "--url", own_server.tcp_url]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=REPOSITORY)
+    async with watching(own_server, "--json") as line:
 
-    async def look_that_is(known: bool) -> dict[str, Any]:
-        assert process.stdout is not None
-        while True:
-            told: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), WITHIN))
-            if (told["unknown_since"] is None) == known:
-                return told
+        async def look_that_is(known: bool) -> dict[str, Any]:
+            while True:
+                told: dict[str, Any] = json.loads(await line())
+                if (told["unknown_since"] is None) == known:
+                    return told
 
-    await look_that_is(known=True)
-    own_server.kill()
-    first, second = [(await look_that_is(known=False))["unknown_since"] for _ in range(2)]
-    assert first == second
-    own_server.restart()
-    await look_that_is(known=True)
-    process.terminate()
-    await process.communicate()
+        await look_that_is(known=True)
+        own_server.kill()
+        first, second = [(await look_that_is(known=False))["unknown_since"] for _ in range(2)]
+        assert first == second
+        own_server.restart()
+        await look_that_is(known=True)
 
 
-@pytest.mark.redis
 @pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.asyncio
@@ -295,9 +242,7 @@ async def test_behind_sentinels_a_deposed_primary_is_looked_at_no_more() -> None
             await looks.close()
 
 
-@pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.leaves_residue
 @pytest.mark.asyncio
 @pytest.mark.timeout(120)
 async def test_ten_thousand_names_cost_the_server_a_hundredth_of_its_time(own_server: RedisServer) -> None:

@@ -69,16 +69,6 @@ async def test_a_lifespan_whose_start_fails_leaves_no_manager() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_application_starts_again_with_a_manager_of_its_own() -> None:
-    app = FastAPI(lifespan=aiolocks.fastapi.lifespan("memory://", ttl=5))
-    managers = []
-    for _ in range(2):
-        async with app.router.lifespan_context(app):
-            managers.append(app.state.locks)
-    assert managers[0] is not managers[1]
-
-
-@pytest.mark.asyncio
 async def test_aiohttp_a_cleanup_context_keeps_a_manager_that_later_ones_find(tcp_url: str) -> None:
     seen: list[str] = []
 

@@ -123,5 +123,4 @@ async def test_streams_that_are_cut_off_by_the_end_of_their_server_free_their_lo
 
 
 async def held(redis: Redis) -> list[int]:
-    """Return the numbers of the exports whose locks are taken."""
     return [number for number in range(STREAMS) if await Lock(redis, f"exports:{number}").locked()]

@@ -1,5 +1,6 @@
 """What the tests start does not outlive them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from aiolocks.testing import Recorder, check_ended, read_history
+from tests.support import workers
 from tests.support.children import family
 
 pytestmark = pytest.mark.rest
@@ -20,11 +23,6 @@ with RedisServer() as server:
 """
 
 
-def _runs(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status")
-    return status.exists() and "State:\tZ" not in status.read_text(encoding="utf-8")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends them")
 def test_a_server_ends_with_the_process_that_started_it_even_if_that_is_killed() -> None:
     with subprocess.Popen(
@@ -32,12 +30,9 @@ def test_a_server_ends_with_the_process_that_started_it_even_if_that_is_killed()
     ) as process:
         assert process.stdout is not None
         server = int(process.stdout.readline())
-        assert _runs(server)
+        os.kill(server, 0)
         process.kill()
-    give_up_at = time.monotonic() + 5
-    while _runs(server):
-        assert time.monotonic() < give_up_at, "it runs on"
-        time.sleep(0.01)
+    assert ended(server)
 
 
 @pytest.mark.smoke
@@ -51,3 +46,54 @@ def test_a_family_hears_signals_though_this_process_ignores_them(number: signal.
     finally:
         signal.signal(number, before)
     assert process.returncode == -number
+
+
+def test_a_killed_worker_is_recorded_as_dead(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from aiolocks.testing import Recorder\n"
+        "Recorder(sys.argv[1]).record('acquired', name='orders')\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    path = tmp_path / "log"
+    recorder = Recorder(path)
+    with workers.spawn("-c", program, path) as worker:
+        assert worker.line() == "ready"
+        assert len(check_ended(read_history(path))) == 1
+        worker.kill(recorder)
+    recorder.close()
+    history = read_history(path)
+    assert [(event.event, event.pid) for event in history] == [("acquired", worker.pid), ("killed", worker.pid)]
+    assert check_ended(history) == []
+    assert worker.wait() == -signal.SIGKILL
+
+
+def test_no_worker_survives_its_block_though_stopped_or_forked() -> None:
+    program = (
+        "import os, signal, time\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    print(child, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "time.sleep(60)\n"
+    )
+    with workers.spawn("-c", program) as worker:
+        child = int(worker.line())
+        worker.wait_until_stopped()
+    assert worker.wait() == -signal.SIGKILL
+    assert ended(child)
+
+
+def ended(pid: int) -> bool:
+    """Wait for the end of a process that is not our child; its adopter may be slow to bury it."""
+    give_up_at = time.monotonic() + 5
+    while time.monotonic() < give_up_at:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+            os.kill(pid, 0)
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False

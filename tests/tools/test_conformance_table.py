@@ -29,29 +29,15 @@ class Open(asyncio.Lock):
 
 
 class LastFirst(asyncio.Semaphore):
-    """Grants to the newest waiter."""
+    """Turns its queue round at each release."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self._stack: list[asyncio.Future[None]] = []
-        self._free = True
-
-    def locked(self) -> bool:
-        return not self._free
-
-    async def acquire(self) -> Any:
-        if self._free:
-            self._free = False
-        else:
-            self._stack.append(turn := asyncio.get_running_loop().create_future())
-            await turn
-        return True
 
     def release(self) -> None:
-        if self._stack:
-            self._stack.pop().set_result(None)
-        else:
-            self._free = True
+        if self._waiters:
+            self._waiters.reverse()
+        super().release()
 
 
 class Leaking(asyncio.Lock):

@@ -43,6 +43,8 @@ def test_a_clean_history_passes_every_checker() -> None:
     history = [*ONE_AFTER_THE_OTHER, wrote(2, 10), wrote(4, 11)]
     assert check_exclusion(history) == check_fencing(history) == check_linearizable(history) == []
     assert check_ended(history) == []
+    (unended,) = check_ended(history[:1])
+    assert "fencing token 10" in unended
     assert stale_writes(history) == 0
 
 
@@ -52,40 +54,35 @@ def test_c1_names_both_holders_that_overlap() -> None:
     assert "process 2 acquired 'n' with fencing token 11 at 2.000000" in text
 
 
-def test_c1_reports_each_pair() -> None:
-    history = [acquired(1, 1, 10), acquired(2, 2, 11), acquired(3, 3, 12)]
-    assert len(check_exclusion(history)) == 3
+KILLED = HistoryEvent(5, 1, "killed")
+INNER = [acquired(2, 2, 11), ended(3, 2, 11), acquired(4, 3, 12), ended(5, 3, 12)]
+SHRUNK = [acquired(1, 1, 10), acquired(2, 2, 11), HistoryEvent(3, 0, "limit", name="n", permits=1)]
+
+OVERLAPS: dict[str, tuple[list[HistoryEvent], int | None, int]] = {
+    "each pair counts": ([acquired(1, 1, 10), acquired(2, 2, 11), acquired(3, 3, 12)], None, 3),
+    "one may begin when another ends": (ONE_AFTER_THE_OTHER, None, 0),
+    "or is lost": ([acquired(1, 1, 10), ended(2, 1, 10, "lost"), acquired(2, 2, 11)], None, 0),
+    "all holds of a killed process have ended": ([acquired(1, 1, 10), KILLED, acquired(6, 2, 11)], None, 0),
+    "a killed process holds until its death was seen": ([acquired(1, 1, 10), acquired(4, 2, 11), KILLED], None, 1),
+    "two of one process": ([acquired(1, 1, 10), acquired(2, 1, 11), ended(3, 1, 10), ended(4, 1, 11)], None, 1),
+    "each that another encloses": ([acquired(1, 1, 10), *INNER, ended(6, 1, 10)], None, 2),
+    "in whatever order the lines are": ([*ONE_AFTER_THE_OTHER[::-1]], None, 0),
+    "names are apart": ([acquired(1, 1, 10), acquired(2, 2, 10, name="other")], None, 0),
+    "a limit that grew": (
+        [acquired(1, 1, 10), HistoryEvent(2, 0, "limit", name="n", permits=2), acquired(3, 2, 11)],
+        None,
+        0,
+    ),
+    "a limit that shrank ends no lease": (SHRUNK, 2, 0),
+    "a limit that shrank counts for what comes": ([*SHRUNK, ended(4, 1, 10), acquired(5, 3, 12)], 2, 1),
+    "the limit at the time of asking": ([SHRUNK[0], SHRUNK[2], acquired(4, 2, 11, asked=2)], 2, 0),
+}
 
 
-def test_c1_lets_one_begin_when_another_ends() -> None:
-    for event in ("released", "lost"):
-        assert check_exclusion([acquired(1, 1, 10), ended(2, 1, 10, event), acquired(2, 2, 11)]) == []
-
-
-def test_c1_ends_all_holds_of_a_killed_process() -> None:
-    assert check_exclusion([acquired(1, 1, 10), HistoryEvent(2, 1, "killed"), acquired(3, 2, 11)]) == []
-
-
-def test_c1_counts_a_killed_process_as_a_holder_until_its_death_was_seen() -> None:
-    killed = HistoryEvent(5, 1, "killed")
-    assert len(check_exclusion([acquired(1, 1, 10), acquired(4, 2, 11), killed])) == 1
-
-
-def test_c1_sees_two_holds_of_one_process() -> None:
-    assert len(check_exclusion([acquired(1, 1, 10), acquired(2, 1, 11), ended(3, 1, 10), ended(4, 1, 11)])) == 1
-
-
-def test_c1_sees_each_hold_that_another_encloses() -> None:
-    inner = [acquired(2, 2, 11), ended(3, 2, 11), acquired(4, 3, 12), ended(5, 3, 12)]
-    assert len(check_exclusion([acquired(1, 1, 10), *inner, ended(6, 1, 10)])) == 2
-
-
-def test_the_order_of_the_lines_does_not_matter() -> None:
-    assert check_exclusion([ended(2, 1, 10), acquired(3, 2, 11), acquired(1, 1, 10), ended(4, 2, 11)]) == []
-
-
-def test_c1_takes_names_apart() -> None:
-    assert check_exclusion([acquired(1, 1, 10), acquired(2, 2, 10, name="other")]) == []
+@pytest.mark.parametrize("case", OVERLAPS)
+def test_c1_counts_overlaps(case: str) -> None:
+    history, limit, overlaps = OVERLAPS[case]
+    assert len(check_exclusion(history, limit) if limit else check_exclusion(history)) == overlaps
 
 
 def test_c1_counts_permits() -> None:
@@ -96,31 +93,13 @@ def test_c1_counts_permits() -> None:
     assert "fencing token 10, 2 permits" in text
 
 
-def test_c1_measures_by_the_limit_that_was_in_force() -> None:
-    grown = [acquired(1, 1, 10), HistoryEvent(2, 0, "limit", name="n", permits=2), acquired(3, 2, 11)]
-    assert check_exclusion(grown) == []
-    shrunk = [acquired(1, 1, 10), acquired(2, 2, 11), HistoryEvent(3, 0, "limit", name="n", permits=1)]
-    assert check_exclusion(shrunk, 2) == []
-    assert len(check_exclusion([*shrunk, ended(4, 1, 10), acquired(5, 3, 12)], 2)) == 1
-    granted_before = [*shrunk[:1], shrunk[2], acquired(4, 2, 11, asked=2)]
-    assert check_exclusion(granted_before, 2) == []
-
-
-def test_c2_sees_an_older_token_after_a_newer_one() -> None:
+def test_c2_sees_an_older_token_after_a_newer_one_and_two_leases_that_share_one() -> None:
     (text,) = check_fencing([wrote(1, 11), wrote(2, 10)])
     assert "fencing token 11" in text
     assert "fencing token 10" in text
-
-
-def test_c2_sees_two_leases_that_share_a_token() -> None:
-    other = HistoryEvent(2, 2, "acquired", "another", 10, "n")
-    assert len(check_fencing([acquired(1, 1, 10), other])) == 1
-
-
-def test_what_a_fenced_resource_refused_shows_that_faults_bit() -> None:
-    history = [wrote(1, 11), wrote(2, 10, "refused")]
-    assert check_fencing(history) == []
-    assert stale_writes(history) == 1
+    assert len(check_fencing([acquired(1, 1, 10), HistoryEvent(2, 2, "acquired", "another", 10, "n")])) == 1
+    refused = [wrote(1, 11), wrote(2, 10, "refused")]
+    assert (check_fencing(refused), stale_writes(refused)) == ([], 1)
 
 
 def test_c3_sees_a_later_grant_with_a_smaller_token() -> None:
@@ -134,17 +113,13 @@ def test_c3_sees_a_later_grant_with_a_smaller_token() -> None:
 
 def test_c3_lets_calls_that_overlap_be_granted_in_either_order() -> None:
     assert check_linearizable([acquired(5, 1, 11, asked=0), ended(5, 1, 11), acquired(6, 2, 10, asked=1)]) != []
-    history = [acquired(5, 2, 10, asked=1), ended(5, 2, 10), acquired(6, 1, 11, asked=0)]
-    assert check_linearizable(history) == []
+    assert check_linearizable([acquired(5, 2, 10, asked=1), ended(5, 2, 10), acquired(6, 1, 11, asked=0)]) == []
 
 
 def test_c3_sees_overlapping_holds_only_where_they_are_excluded() -> None:
     history = [acquired(1, 1, 10, asked=0), acquired(2, 2, 11, asked=0), ended(3, 1, 10), ended(4, 2, 11)]
     assert len(check_linearizable(history)) == 1
     assert check_linearizable(history, exclusive=False) == check_linearizable(history, 2) == []
-
-
-def test_c3_sees_permits_granted_before_they_were_given_back() -> None:
     full = [acquired(1, 1, 10, asked=0, permits=2), acquired(2, 2, 11, asked=0)]
     assert len(check_linearizable([*full, ended(3, 1, 10)], 2)) == 1
     assert check_linearizable([full[0], ended(3, 1, 10), acquired(3, 2, 11, asked=0)], 2) == []
@@ -164,37 +139,29 @@ def test_c3_sees_a_refusal_of_a_name_that_was_free_through_the_whole_call(event:
     assert check_linearizable([*ONE_AFTER_THE_OTHER, refused], free_after=100e-9, exclusive=False) == []
 
 
-def test_c3_sees_refusals_that_have_only_each_other_for_a_reason() -> None:
-    history = [without(900, asked=800), without(901, asked=801)]
-    assert len(check_linearizable(history, free_after=100e-9)) == 2
+REASONS = {
+    "a lease": [acquired(810, 1, 10, asked=805), ended(820, 1, 10)],
+    "a release that may be on its way": [acquired(600, 1, 10, asked=599), ended(750, 1, 10)],
+    "a lease whose holder learns of it later": [acquired(950, 1, 10, asked=850), ended(960, 1, 10)],
+    "a killed holder": [acquired(600, 1, 10, asked=599), HistoryEvent(750, 1, "killed")],
+    "a lease without an end": [acquired(600, 1, 10, asked=599)],
+    "a lease whose request was not recorded": [acquired(950, 1, 10)],
+    "a call that failed": [without(850, "failed", asked=820)],
+    "a call that failed shortly before": [without(790, "failed", asked=780)],
+    "a call that was in line": [acquired(1, 1, 10, asked=0), ended(990, 1, 10), without(850, "timeout", asked=820)],
+}
 
 
-@pytest.mark.parametrize(
-    "reason",
-    [
-        [acquired(810, 1, 10, asked=805), ended(820, 1, 10)],
-        [acquired(600, 1, 10, asked=599), ended(750, 1, 10)],
-        [acquired(950, 1, 10, asked=850), ended(960, 1, 10)],
-        [acquired(600, 1, 10, asked=599), HistoryEvent(750, 1, "killed")],
-        [acquired(600, 1, 10, asked=599)],
-        [acquired(950, 1, 10)],
-        [without(850, "failed", asked=820)],
-        [without(790, "failed", asked=780)],
-        [acquired(1, 1, 10, asked=0), ended(990, 1, 10), without(850, "timeout", asked=820)],
-    ],
-    ids=[
-        "a lease", "a release that may be on its way", "a lease whose holder learns of it later", "a killed holder",
-        "a lease without an end", "a lease whose request was not recorded", "a call that failed",
-        "a call that failed shortly before", "a call that was in line",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("reason", REASONS.values(), ids=REASONS)
 def test_c3_lets_a_refusal_have_any_reason_that_it_can_have(reason: list[HistoryEvent]) -> None:
     assert check_linearizable([*reason, without(900, asked=800)], free_after=100e-9) == []
 
 
-def test_c3_knows_no_reason_in_another_name() -> None:
-    history = [acquired(1, 1, 10, asked=0, name="other"), without(900, asked=800)]
-    assert len(check_linearizable(history, free_after=100e-9)) == 1
+def test_c3_knows_no_reason_in_another_name_or_another_refusal() -> None:
+    elsewhere = acquired(1, 1, 10, asked=0, name="other")
+    assert (
+        len(check_linearizable([elsewhere, without(900, asked=800), without(901, asked=801)], free_after=100e-9)) == 2
+    )
 
 
 def test_c3_refuses_permits_only_if_too_few_are_free() -> None:
@@ -203,11 +170,6 @@ def test_c3_refuses_permits_only_if_too_few_are_free() -> None:
     assert len(check_linearizable([*held, without(900, asked=800)], 3, free_after=100e-9)) == 1
     shrunk = HistoryEvent(850, 0, "limit", name="n", permits=2)
     assert check_linearizable([*held, without(900, asked=800), shrunk], 3, free_after=100e-9) == []
-
-
-def test_c4_sees_a_lease_that_never_ends() -> None:
-    (text,) = check_ended([acquired(1, 1, 10)])
-    assert "fencing token 10" in text
 
 
 def test_c4_sees_holders_queues_and_residue_without_an_end() -> None:
@@ -230,17 +192,11 @@ WRITE = b"0123456789abcdef0123456789abcdef:"
 @one_by_one(
     "key",
     [
-        b"lock:{n}:" + GUARDED,
-        b"semaphore:{n}:" + GUARDED,
-        b"hierarchy:{shop}/orders/42:" + GUARDED,
-        b"versioned:{stock:42}",
-        b"versioned:" + WRITE + b"{stock:42}",
-        b"versioned:tagged:user:{42}",
-        b"versioned:tagged:user:{42}:cart",
-        b"versioned:tagged:{42}}:q:x",
-        b"versioned:" + WRITE + b"user:{42}:cart",
+        b"lock:{n}:" + GUARDED, b"semaphore:{n}:" + GUARDED, b"hierarchy:{shop}/orders/42:" + GUARDED,
+        b"versioned:{stock:42}", b"versioned:" + WRITE + b"{stock:42}", b"versioned:tagged:user:{42}",
+        b"versioned:tagged:user:{42}:cart", b"versioned:tagged:{42}}:q:x", b"versioned:" + WRITE + b"user:{42}:cart",
     ],
-)
+)  # fmt: skip
 def test_c4_knows_what_guards_and_versions_leave_for_a_while(prefix: bytes, key: bytes) -> None:
     assert check_residue({prefix + key: 60_000}) == []
     assert "for ever" in check_residue({prefix + key: -1})[0]
@@ -249,15 +205,10 @@ def test_c4_knows_what_guards_and_versions_leave_for_a_while(prefix: bytes, key:
 @one_by_one(
     "key",
     [
-        b"aiolocks:lock:{a:versioned:b}",
-        b"aiolocks:lock:{n}:queue",
-        b"aiolocks:lock:{:fence}",
-        b"aiolocks:lock:{versioned:}:q:g:1",
-        b"aiolocks:semaphore:{n}:q:t:1",
-        b"versioned:lock:{n}",
-        b"aiolocks:versioned:x:{n}",
+        b"aiolocks:lock:{a:versioned:b}", b"aiolocks:lock:{n}:queue", b"aiolocks:lock:{:fence}", b"versioned:lock:{n}",
+        b"aiolocks:lock:{versioned:}:q:g:1", b"aiolocks:semaphore:{n}:q:t:1", b"aiolocks:versioned:x:{n}",
     ],
-)
+)  # fmt: skip
 def test_c4_is_not_taken_in_by_names(key: bytes) -> None:
     assert check_residue({key: 60_000}) != []
 

@@ -14,33 +14,26 @@ from tests.support.primitives import EVERY_ROW
 
 
 @dataclass(frozen=True)
-class Named:
+class Collected:
     nodeid: str
+    callspec: Any = None
+    marks: set[str] = field(default_factory=set)
+
+    def get_closest_marker(self, name: str) -> bool | None:
+        return True if name in self.marks else None
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
 @one_by_one("busy, others", [(0, 0), (10, 90), (3, 4), (5, 0), (18, 2), (0, 7)])
 def test_all_tests_are_run_and_tests_that_keep_a_core_busy_first(busy: int, others: int, workers: int) -> None:
-    tests = [Named(f"tests/simulation/{number}") for number in range(busy)]
-    tests += [Named(f"tests/unit/{number}") for number in range(others)]
+    tests = [Collected(f"tests/simulation/{number}") for number in range(busy)]
+    tests += [Collected(f"tests/unit/{number}") for number in range(others)]
     ordered = busy_ones_first(tests, workers)
     assert sorted(ordered, key=lambda test: test.nodeid) == sorted(tests, key=lambda test: test.nodeid)
     if others > 4 * busy:
         share = len(tests) // workers
         begins = [ordered[worker * share].nodeid.startswith("tests/simulation/") for worker in range(workers)]
         assert begins == [worker < 2 and bool(busy) for worker in range(workers)]
-
-
-@dataclass(frozen=True)
-class Collected:
-    """As much of a collected test as its part depends on."""
-
-    nodeid: str
-    callspec: Any
-    marks: set[str] = field(default_factory=set)
-
-    def get_closest_marker(self, name: str) -> bool | None:
-        return True if name in self.marks else None
 
 
 def left_of(name: str, *marks: str, **parameters: Iterable[Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The fault proxy in front of a real server: what passes, what waits, what is swallowed, and how it ends."""
+"""The fault proxy in front of a real server: what passes, waits, is swallowed, lost, cut or refused; and its end."""
 
 import asyncio
 import math
@@ -6,19 +6,20 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks.testing import FaultProxy, JumpingLoop
+from aiolocks.testing import FaultProxy
 from tests.support.lateness import SLACK, in_time
 from tests.support.network import client_of, command, until, until_exists
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.rest
+pytestmark = [pytest.mark.rest, pytest.mark.asyncio]
 
 
 @pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])
@@ -30,7 +31,6 @@ async def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> AsyncIter
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_commands_pass_unchanged(client: Redis) -> None:
     value = bytes(range(256)) * 5000
     await client.set("test:big", value)
@@ -44,23 +44,6 @@ async def test_commands_pass_unchanged(client: Redis) -> None:
     assert replies[1::4] == [b"%d" % number for number in range(500)]
 
 
-@pytest.mark.asyncio
-async def test_requests_and_connections_are_counted(proxy: FaultProxy, client: Redis) -> None:
-    before = proxy.requests
-    for _ in range(3):
-        await client.ping()
-    async with client.pipeline(transaction=True) as pipeline:
-        _ = pipeline.ping(), pipeline.ping()
-        await pipeline.execute()
-    assert proxy.requests - before == 3 + 4
-    async with client_of(proxy) as other:
-        await other.ping()
-        assert (proxy.connections_open, proxy.connections_total) == (2, 2)
-    await until(lambda: proxy.connections_open == 1)
-    assert proxy.connections_total == 2
-
-
-@pytest.mark.asyncio
 async def test_the_observer_sees_each_request_and_may_decide_its_fate(proxy: FaultProxy, client: Redis) -> None:
     seen: list[bytes] = []
 
@@ -77,19 +60,6 @@ async def test_the_observer_sees_each_request_and_may_decide_its_fate(proxy: Fau
     proxy.black_hole = False
 
 
-@pytest.mark.asyncio
-async def test_delayed_requests_arrive_late_and_in_order(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.delay_requests = 0.2
-    slow = asyncio.ensure_future(client.append("test:order", "1"))
-    before = proxy.requests
-    await until(lambda: proxy.requests > before)
-    assert not await redis.exists("test:order")
-    started = time.monotonic()
-    assert await slow == 1
-    assert time.monotonic() - started > 0.1
-
-
-@pytest.mark.asyncio
 async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultProxy, redis: Redis) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     proxy.delay_requests = 0.1
@@ -104,10 +74,7 @@ async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultP
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
-async def test_delayed_replies_come_late_though_the_request_is_done(
-    proxy: FaultProxy, client: Redis, redis: Redis
-) -> None:
+async def test_delayed_replies_come_late_though_all_is_done(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
     proxy.delay_replies = 0.2
     started = time.monotonic()
     pending = asyncio.ensure_future(client.set("test:a", 1))
@@ -117,7 +84,6 @@ async def test_delayed_replies_come_late_though_the_request_is_done(
     assert time.monotonic() - started >= 0.2
 
 
-@pytest.mark.asyncio
 async def test_a_request_arrives_after_its_client_was_cancelled_and_gone(proxy: FaultProxy, redis: Redis) -> None:
     proxy.delay_requests = 0.2
     _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -130,17 +96,13 @@ async def test_a_request_arrives_after_its_client_was_cancelled_and_gone(proxy: 
     await until_exists(redis, "test:late")
 
 
-@pytest.mark.asyncio
 async def test_a_request_of_a_client_that_leaves_at_once_arrives(proxy: FaultProxy, redis: Redis) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port)) as hasty:
         hasty.sendall(command(b"SET", b"test:hasty", b"1"))
     await until_exists(redis, "test:hasty")
 
 
-@pytest.mark.asyncio
-async def test_held_requests_arrive_only_once_released_though_their_client_is_gone(
-    proxy: FaultProxy, redis: Redis
-) -> None:
+async def test_held_requests_arrive_once_released_though_their_client_is_gone(proxy: FaultProxy, redis: Redis) -> None:
     proxy.hold_requests()
     with socket.create_connection(("127.0.0.1", proxy.port)) as gone:
         gone.sendall(command(b"SET", b"test:late", b"1") + command(b"APPEND", b"test:late", b"2"))
@@ -152,32 +114,6 @@ async def test_held_requests_arrive_only_once_released_though_their_client_is_go
     assert await redis.get("test:late") == b"12"
 
 
-@pytest.mark.asyncio
-async def test_a_held_request_reaches_redis_after_its_undo(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.hold_requests()
-    before = proxy.requests
-    cancelled = asyncio.ensure_future(client.set("test:late", 1))
-    await until(lambda: proxy.requests > before)
-    cancelled.cancel()
-    await asyncio.gather(cancelled, return_exceptions=True)
-    await client.connection_pool.disconnect()
-    await redis.delete("test:late")
-    proxy.release_requests()
-    await until_exists(redis, "test:late")
-
-
-@pytest.mark.asyncio
-async def test_a_black_hole_swallows_requests_for_ever(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.black_hole = True
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await client.set("test:lost", 1)
-    proxy.black_hole = False
-    await client.ping()
-    assert not await redis.exists("test:lost")
-
-
-@pytest.mark.asyncio
 async def test_a_connection_that_lost_bytes_carries_nothing_any_more(proxy: FaultProxy, redis: Redis) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     proxy.black_hole = True
@@ -195,7 +131,6 @@ async def test_a_connection_that_lost_bytes_carries_nothing_any_more(proxy: Faul
     await writer.wait_closed()
 
 
-@pytest.mark.asyncio
 async def test_a_connection_that_was_silent_in_a_black_hole_goes_on(proxy: FaultProxy, client: Redis) -> None:
     proxy.black_hole = True
     await asyncio.sleep(0.02)
@@ -204,19 +139,6 @@ async def test_a_connection_that_was_silent_in_a_black_hole_goes_on(proxy: Fault
     assert proxy.connections_total == 1
 
 
-@pytest.mark.asyncio
-async def test_a_black_hole_swallows_replies_on_their_way(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
-    proxy.delay_replies = 0.1
-    pending = asyncio.ensure_future(client.set("test:a", 1))
-    await until_exists(redis, "test:a")
-    proxy.black_hole = True
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await pending
-    proxy.black_hole = False
-
-
-@pytest.mark.asyncio
 async def test_a_black_hole_hides_a_close_until_it_heals(proxy: FaultProxy, redis: Redis) -> None:
     async with client_of(proxy, client_name="half-open") as behind:
         await behind.ping()
@@ -233,7 +155,6 @@ async def test_a_black_hole_hides_a_close_until_it_heals(proxy: FaultProxy, redi
             await asyncio.sleep(0.002)
 
 
-@pytest.mark.asyncio
 async def test_a_paused_server_looks_paused_and_leaving_does_not_wait_for_it(own_server: RedisServer) -> None:
     own_server.pause()
     async with in_time(0.1 + SLACK * 0.3):
@@ -243,7 +164,6 @@ async def test_a_paused_server_looks_paused_and_leaving_does_not_wait_for_it(own
     own_server.resume()
 
 
-@pytest.mark.asyncio
 async def test_leaving_the_block_closes_everything_whatever_was_under_way(server: RedisServer) -> None:
     tasks = asyncio.all_tasks()
     async with FaultProxy(path=server.socket_path) as proxy:
@@ -268,28 +188,6 @@ async def test_leaving_the_block_closes_everything_whatever_was_under_way(server
         writer.close()
 
 
-def test_outside_its_block_the_proxy_has_no_port() -> None:
-    with pytest.raises(RuntimeError, match="async with"):
-        FaultProxy().url  # noqa: B018  # a property that raises
-
-
-def test_delays_are_virtual_on_a_jumping_loop(server: RedisServer) -> None:
-    async def main() -> tuple[bytes, float]:
-        async with FaultProxy(path=server.socket_path) as proxy:
-            proxy.delay_requests = proxy.delay_replies = 1800.1
-            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(command(b"PING"))
-            reply = await reader.readline()
-            writer.close()
-            return reply, asyncio.get_running_loop().time()
-
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        reply, elapsed = runner.run(main())
-    assert reply == b"+PONG\r\n"
-    assert elapsed == pytest.approx(3600.2)
-
-
-@pytest.mark.asyncio
 async def test_a_delay_may_be_a_timedelta(proxy: FaultProxy, client: Redis) -> None:
     proxy.delay_requests = proxy.delay_replies = timedelta(milliseconds=50)
     assert (proxy.delay_requests, proxy.delay_replies) == (0.05, 0.05)
@@ -303,3 +201,183 @@ async def test_a_delay_may_be_a_timedelta(proxy: FaultProxy, client: Redis) -> N
             proxy.delay_replies = wrong
         with pytest.raises((TypeError, ValueError), match="delay"):
             proxy.delay_next_reply(wrong)
+
+
+@pytest.mark.smoke
+async def test_a_dropped_reply_resets_the_connection_once_all_is_done(
+    proxy: FaultProxy, client: Redis, redis: Redis
+) -> None:
+    proxy.drop_next_reply(b"test:a")
+    await client.set("test:b", 1)
+    with pytest.raises(RedisConnectionError):
+        await client.set("test:a", 1)
+    assert await redis.exists("test:a", "test:b") == 2
+    await client.set("test:a", 2)
+    assert await redis.get("test:a") == b"2"
+
+
+@pytest.mark.parametrize(("how", "error"), [("reset", ConnectionResetError), ("black_hole", TimeoutError)])
+async def test_in_a_pipeline_the_replies_before_the_dropped_one_arrive(
+    proxy: FaultProxy, how: Literal["reset", "black_hole"], error: type[Exception]
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    proxy.drop_next_reply(b"third", how=how)
+    writer.write(b"".join(command(b"ECHO", word) for word in (b"first", b"second", b"third", b"fourth")))
+    assert await reader.readexactly(23) == b"$5\r\nfirst\r\n$6\r\nsecond\r\n"
+    with pytest.raises(error):
+        async with asyncio.timeout(0.1):
+            await reader.read(1)
+    writer.close()
+
+
+async def test_a_reply_still_awaited_can_be_dropped(proxy: FaultProxy, client: Redis) -> None:
+    before = proxy.requests
+    pending = asyncio.ensure_future(client.blpop(["test:list"], 0.1))
+    await until(lambda: proxy.requests > before)
+    proxy.drop_next_reply(b"BLPOP")
+    with pytest.raises(RedisConnectionError):
+        await pending
+
+
+async def test_pushed_messages_are_not_mistaken_for_replies(proxy: FaultProxy, redis: Redis, client: Redis) -> None:
+    async with client.pubsub() as pubsub:
+        await pubsub.subscribe("one", "two")
+        for _ in range(2):
+            assert (await pubsub.get_message(timeout=5) or {})["type"] == "subscribe"
+        proxy.drop_next_reply(b"PING", how="reset")
+        await redis.publish("one", "hello")
+        assert (await pubsub.get_message(timeout=5) or {})["data"] == b"hello"
+        await pubsub.ping()
+        with pytest.raises(RedisConnectionError):
+            await pubsub.get_message(timeout=5)
+
+
+async def test_the_confirmation_of_a_subscription_can_be_dropped(proxy: FaultProxy, client: Redis) -> None:
+    proxy.drop_next_reply(b"two")
+    async with client.pubsub() as pubsub:
+        await pubsub.subscribe("one")
+        assert (await pubsub.get_message(timeout=5) or {})["channel"] == b"one"
+        await pubsub.subscribe("two")
+        with pytest.raises(RedisConnectionError):
+            await pubsub.get_message(timeout=5)
+
+
+@pytest.mark.smoke
+async def test_an_unknown_way_to_drop_or_direction_is_refused_and_outside_its_block_a_proxy_has_no_port() -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        FaultProxy().url  # noqa: B018  # a property that raises
+    with pytest.raises(ValueError, match="reset"):
+        FaultProxy().drop_next_reply(how="gently")  # type: ignore[arg-type]  # what callers without a checker pass
+    with pytest.raises(ValueError, match="replies"):
+        FaultProxy().black_hole = "both"  # type: ignore[assignment]
+
+
+async def test_requests_held_at_a_cut_arrive_beside_those_sent_again(
+    proxy: FaultProxy, client: Redis, redis: Redis
+) -> None:
+    proxy.hold_requests()
+    before = proxy.requests
+    pending = asyncio.ensure_future(client.incr("test:n"))
+    await until(lambda: proxy.requests > before)
+    proxy.cut_all()
+    with pytest.raises(RedisConnectionError):
+        await pending
+    proxy.release_requests()
+    await client.incr("test:n")
+    async with asyncio.timeout(5):
+        while await redis.get("test:n") != b"2":
+            await asyncio.sleep(0.002)
+
+
+async def test_refused_connections_end_at_once_and_open_ones_go_on(proxy: FaultProxy, client: Redis) -> None:
+    proxy.refuse = True
+    async with client_of(proxy) as other:
+        with pytest.raises(RedisConnectionError):
+            await other.ping()
+    assert await client.ping()
+    assert (proxy.connections_open, proxy.connections_total) == (1, 2)
+    proxy.refuse = False
+    async with client_of(proxy) as other:
+        assert await other.ping()
+
+
+async def test_a_dropped_request_never_reaches_redis_and_resets_the_connection(proxy: FaultProxy, redis: Redis) -> None:
+    proxy.drop_next_request(b"test:a")
+    async with client_of(proxy) as client:
+        await client.set("test:b", 1)
+        with pytest.raises(RedisConnectionError):
+            await client.set("test:a", 1)
+        await client.ping()
+        assert await redis.exists("test:a") == 0
+        await client.set("test:a", 1)
+        assert await redis.exists("test:a") == 1
+
+
+async def test_what_follows_a_dropped_request_is_lost_with_it(proxy: FaultProxy, redis: Redis) -> None:
+    proxy.drop_next_request(b"test:b", how="black_hole")
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(b"".join(command(b"SET", key, b"") for key in (b"test:a", b"test:b", b"test:c")))
+    assert await reader.readexactly(5) == b"+OK\r\n"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await reader.read(1)
+    assert await redis.exists("test:a", "test:b", "test:c") == 1
+    writer.close()
+
+
+async def test_a_black_hole_for_requests_lets_replies_pass(proxy: FaultProxy, redis: Redis) -> None:
+    async with client_of(proxy, max_connections=1) as client, client.pubsub() as pubsub:
+        await pubsub.subscribe("news")
+        await pubsub.get_message(timeout=5)
+        proxy.black_hole = "requests"
+        await pubsub.subscribe("more")
+        await redis.publish("news", "hello")
+        assert (await pubsub.get_message(timeout=5) or {})["data"] == b"hello"
+        assert await redis.pubsub_numsub("more") == [(b"more", 0)]
+        proxy.black_hole = False
+
+
+async def test_a_black_hole_for_replies_swallows_those_on_their_way_and_lets_requests_pass(
+    proxy: FaultProxy, redis: Redis
+) -> None:
+    async with client_of(proxy) as client:
+        await asyncio.gather(client.ping(), client.ping())  # two connections
+        proxy.delay_replies = 0.1
+        pending = asyncio.ensure_future(client.set("test:a", 1))
+        await until_exists(redis, "test:a")
+        proxy.black_hole = "replies"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await asyncio.gather(pending, client.set("test:b", 1))
+        await until_exists(redis, "test:b")
+        proxy.black_hole = False
+
+
+@pytest.mark.parametrize("way", ["request", "reply"])
+async def test_one_message_can_be_late_and_others_are_not(proxy: FaultProxy, way: str) -> None:
+    async with client_of(proxy) as client:
+        await client.ping()
+        order = proxy.delay_next_request if way == "request" else proxy.delay_next_reply
+        order(0.2, b"SET")
+        async with in_time(SLACK * 0.05):
+            await client.get("test:a")
+        begun = time.monotonic()
+        await client.set("test:a", 1)
+        assert time.monotonic() - begun >= 0.2
+        async with in_time(SLACK * 0.05):
+            await client.set("test:a", 2)
+
+
+async def test_only_connections_that_sent_a_verb_can_be_cut(proxy: FaultProxy) -> None:
+    async with client_of(proxy) as client, client.pubsub() as pubsub:
+        await pubsub.subscribe("news")
+        await pubsub.get_message(timeout=5)
+        await client.ping()
+        assert proxy.connections_open == 2
+        proxy.cut_all(b"SUBSCRIBE")
+        await until(lambda: proxy.connections_open == 1)
+        with pytest.raises(RedisConnectionError):
+            await pubsub.get_message(timeout=5)
+        connections = proxy.connections_total
+        assert await client.ping()
+        assert proxy.connections_total == connections

@@ -122,19 +122,11 @@ def files() -> list[Path]:
     return sorted(found)
 
 
-def test_tests_of_what_is_promised_use_public_names_only() -> None:
+def test_tests_of_what_is_promised_and_their_helpers_use_public_names_only() -> None:
+    looked_at = {str(file.relative_to(TESTS)) for file in files()}  # a test, a program, a plugin, an import's import
+    assert looked_at >= {"faults/test_rwlock.py", "faults/support/worker.py", "support/table.py", "support/lateness.py"}
     found = {str(file.relative_to(TESTS)): private_names(file.read_text(encoding="utf-8")) for file in files()}
     assert {file: names for file, names in found.items() if names} == {}
-
-
-def test_the_helpers_of_these_tests_are_looked_at_too() -> None:
-    looked_at = {str(file.relative_to(TESTS)) for file in files()}
-    assert looked_at >= {
-        "faults/test_rwlock.py",  # a test
-        "faults/support/worker.py",  # a program
-        "support/table.py",  # a plugin
-        "support/lateness.py",  # imported by an imported one
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whoever listens for secrets hears them, in whatever way they are told."""
+"""The ear that listens for secrets hears them, in whatever way they are told."""
 
 import dataclasses
 import logging

@@ -1,6 +1,5 @@
 """Sentinels' and Clusters' servers: ready when they are given, failed over, moved and healed on demand, then gone."""
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from tests.support.clusters import ClusterSet, slot_of
 from tests.support.lateness import SLACK, assert_within
 from tests.support.leftovers import Leftovers, empty
 from tests.support.sentinels import SentinelSet
-from tests.support.servers import RedisServer, ServerError
+from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
@@ -26,13 +25,6 @@ SLOT = slot_of("{orders}")
 
 
 @pytest.fixture(scope="module")
-def sentinels() -> Iterator[SentinelSet]:
-    """One for all tests, each of which leaves it whole."""
-    with SentinelSet() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterSet]:
     """One for all tests, each of which leaves it well."""
     with ClusterSet() as running:
@@ -41,7 +33,6 @@ def cluster() -> Iterator[ClusterSet]:
 
 @pytest.fixture
 def orders(cluster: ClusterSet) -> list[str]:
-    """150 keys of one slot, in a Cluster without others."""
     cluster.flush()
     keys = [f"{{orders}}:{number}" for number in range(150)]
     for key in keys:
@@ -50,7 +41,6 @@ def orders(cluster: ClusterSet) -> list[str]:
 
 
 def another(cluster: ClusterSet) -> RedisServer:
-    """Return a primary that does not have `SLOT`."""
     return next(server for server in cluster.primaries() if server is not cluster.primary_of(SLOT))
 
 
@@ -81,34 +71,6 @@ def test_a_set_starts_within_seconds_and_nothing_of_it_stays(build: Build) -> No
             os.kill(pid, 0)
 
 
-def test_a_set_that_does_not_come_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = list[RedisServer]()
-    begin = RedisServer.__init__
-
-    def noted(self: RedisServer, **arguments: object) -> None:
-        started.append(self)
-        begin(self, **arguments)  # type: ignore[arg-type]  # as they came
-
-    monkeypatch.setattr(RedisServer, "__init__", noted)
-    for build in (SentinelSet, ClusterSet):
-        with pytest.raises(ServerError, match="nonsense"):
-            build(options={"nonsense": "1"})
-    assert started
-    assert not any(server.directory.exists() for server in started)
-
-
-def test_the_client_of_sentinels_writes_to_the_primary_which_replicas_have_too(sentinels: SentinelSet) -> None:
-    async def write() -> None:
-        async with sentinels.client(decode_responses=True) as client:
-            await client.set("written", "yes")
-            assert await client.get("written") == "yes"
-            assert await client.wait(2, 5000) == 2
-
-    asyncio.run(write())
-    assert sentinels.primary().operator.get("written") == b"yes"
-    assert len(sentinels.replicas()) == 2
-
-
 @pytest.mark.smoke
 def test_groups_have_nothing_in_common() -> None:
     with SentinelSet(groups=2, replicas=0, sentinels=1) as sentinels:
@@ -117,58 +79,6 @@ def test_groups_have_nothing_in_common() -> None:
         assert not set(first.sentinel_addresses) & set(second.sentinel_addresses)
         first.primary().operator.set("whose", "first")
         assert second.primary().operator.get("whose") is None
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_failover_names_another_primary_and_the_old_one_comes_back_as_its_replica(sentinels: SentinelSet) -> None:
-    old = sentinels.primary()
-    new = sentinels.failover()
-    assert new is not old
-    assert sentinels.primary() is new
-    sentinels.wait_until_whole()
-    assert old in sentinels.replicas()
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_killed_primary_is_replaced_and_comes_back_as_a_replica(sentinels: SentinelSet) -> None:
-    old = sentinels.primary()
-    old.kill()
-    with pytest.raises(ServerError):
-        sentinels.primary()
-    new = sentinels.wait_for_primary(other_than=old)
-    old.restart()
-    sentinels.wait_until_whole()
-    assert sentinels.primary() is new
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_sentinel_that_was_away_during_a_failover_names_the_new_primary(sentinels: SentinelSet) -> None:
-    away = sentinels.sentinels[0]
-    away.kill()
-    new = sentinels.failover()
-    away.restart()
-    sentinels.wait_until_whole()
-    assert sentinels.primary() is new
-
-
-def test_the_client_of_a_cluster_writes_to_the_node_of_each_key(cluster: ClusterSet) -> None:
-    cluster.flush()
-    keys = ["a", "b", "c", "d"]
-
-    async def write() -> None:
-        async with cluster.client(decode_responses=True) as client:
-            for key in keys:
-                await client.set(key, key)
-
-    asyncio.run(write())
-    assert {cluster.node_of(key) for key in keys} <= set(cluster.primaries())
-    for key in keys:
-        assert cluster.node_of(key).operator.get(key) == key.encode()
-    cluster.flush()
-    assert [server.operator.dbsize() for server in cluster.primaries()] == [0, 0, 0]
 
 
 @pytest.mark.smoke
@@ -226,45 +136,3 @@ def test_a_replica_becomes_the_primary_on_demand(cluster: ClusterSet, mode: str)
     assert cluster.primary_of(SLOT) is replica
     cluster.wait_until_ok()
     assert cluster.replica_of(replica) is old
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_killed_node_is_replaced_and_comes_back_as_a_replica(cluster: ClusterSet) -> None:
-    old = cluster.primary_of(SLOT)
-    replica = cluster.replica_of(old)
-    cluster.wait_until_electable(replica)
-    old.kill()
-    assert cluster.primary_of(SLOT) is old
-    assert cluster.wait_for_primary(SLOT, other_than=old) is replica
-    cluster.wait_until_ok()
-    old.restart()
-    cluster.wait_until_ok()
-    assert cluster.replica_of(replica) is old
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_dead_primary_is_replaced_by_force(cluster: ClusterSet) -> None:
-    old = cluster.primary_of(SLOT)
-    old.pause()
-    assert cluster.failover(old, "TAKEOVER") is cluster.primary_of(SLOT)
-    old.resume()
-    cluster.wait_until_ok()
-    assert cluster.replica_of(cluster.primary_of(SLOT)) is old
-
-
-@pytest.mark.slow
-def test_a_node_comes_and_goes(cluster: ClusterSet) -> None:
-    before, old = list(cluster.servers), cluster.primary_of(SLOT)
-    new = cluster.add_primary()
-    assert new in cluster.primaries()
-    cluster.move_slot(SLOT, new)
-    with pytest.raises(ServerError, match="has slots"):
-        cluster.remove(new)
-    cluster.move_slot(SLOT, old)
-    cluster.wait_until_ok()
-    cluster.remove(new)
-    cluster.wait_until_ok()
-    assert cluster.servers == before
-    assert not new.directory.exists()

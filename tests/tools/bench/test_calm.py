@@ -30,30 +30,25 @@ class Host:
         self.times = {kind: ticks + spent[kind] for kind, ticks in self.times.items()}
         return FAILED if self.measured == self.failing else Run({"speed": float(self.measured)})
 
-    def calmest(self, attempts: int = 3) -> Run:
-        return calmest(self.measure, attempts, lambda: self.times)
 
-
-def test_a_run_that_was_left_alone_is_made_once() -> None:
-    host = Host([CALM])
-    assert host.calmest() == Run({"speed": 1.0, FIGURE: CALM})
-
-
-def test_a_disturbed_run_is_made_again() -> None:
-    host = Host([DISTURBED, LEFT_ALONE])
-    assert host.calmest() == Run({"speed": 2.0, FIGURE: LEFT_ALONE})
-
-
-def test_of_disturbed_runs_the_least_disturbed_counts_however_fast_it_was() -> None:
-    host = Host([WORSE, DISTURBED, WORSE])
-    assert host.calmest() == Run({"speed": 2.0, FIGURE: DISTURBED})
-
-
-def test_a_failure_counts_as_any_other_run() -> None:
-    assert Host([LEFT_ALONE], failing=1).calmest() is FAILED
-    assert Host([DISTURBED, LEFT_ALONE], failing=1).calmest() == Run({"speed": 2.0, FIGURE: LEFT_ALONE})
-    assert Host([DISTURBED, WORSE, WORSE], failing=2).calmest() == Run({"speed": 1.0, FIGURE: DISTURBED})
-    assert Host([WORSE, DISTURBED, WORSE], failing=2).calmest() is FAILED
+@pytest.mark.parametrize(
+    ("taken", "failing", "counts"),
+    [
+        ([CALM], 0, Run({"speed": 1.0, FIGURE: CALM})),
+        ([DISTURBED, LEFT_ALONE], 0, Run({"speed": 2.0, FIGURE: LEFT_ALONE})),
+        ([WORSE, DISTURBED, WORSE], 0, Run({"speed": 2.0, FIGURE: DISTURBED})),
+        ([LEFT_ALONE], 1, FAILED),
+        ([DISTURBED, LEFT_ALONE], 1, Run({"speed": 2.0, FIGURE: LEFT_ALONE})),
+        ([DISTURBED, WORSE, WORSE], 2, Run({"speed": 1.0, FIGURE: DISTURBED})),
+        ([WORSE, DISTURBED, WORSE], 2, FAILED),
+    ],
+)
+def test_a_disturbed_run_is_made_again_and_the_least_disturbed_counts(
+    taken: list[float], failing: int, counts: Run
+) -> None:
+    host = Host(taken, failing)
+    assert calmest(host.measure, 3, lambda: host.times) == counts
+    assert host.measured == len(taken)
 
 
 def test_a_system_that_does_not_tell_is_taken_at_its_word() -> None:

@@ -16,16 +16,10 @@ def turn(
     return Acquisition(process, order, order, asked_ms * MS, granted, released_ms * MS if released_ms else NEVER)
 
 
-def test_two_that_hold_at_one_time_are_an_overlap() -> None:
-    assert overlaps([turn(0, 1, 4), turn(0, 3, 5)]) == 1
-
-
 @pytest.mark.smoke
-def test_one_after_the_other_is_no_overlap() -> None:
+def test_holds_overlap_at_one_time_beyond_the_limit() -> None:
+    assert overlaps([turn(0, 1, 4), turn(0, 3, 5)]) == 1
     assert overlaps([turn(0, 1, 3), turn(0, 3, 5)]) == 0
-
-
-def test_a_semaphore_overlaps_only_beyond_its_limit() -> None:
     held = [turn(0, 1, 9), turn(0, 2, 9), turn(0, 3, 9)]
     assert (overlaps(held, limit=3), overlaps(held, limit=2)) == (0, 1)
 
@@ -41,23 +35,14 @@ def test_a_writer_beside_a_reader_is_an_overlap_and_readers_beside_each_other_ar
     assert overlaps([writer, turn(0, 4, 5)], 3, weight) == 1
 
 
-def test_a_request_that_passes_one_older_by_more_than_five_milliseconds_has_overtaken_it() -> None:
+def test_a_request_has_overtaken_one_that_is_older_by_more_than_five_milliseconds_or_never_served() -> None:
     assert overtaking([turn(0, 20), turn(10, 15)]) == {turn(10, 15)}
-
-
-def test_a_request_that_passes_a_slightly_older_one_has_not() -> None:
     assert overtaking([turn(0, 20), turn(5, 15)]) == set()
-
-
-def test_passing_a_waiter_that_is_never_served_counts() -> None:
     assert overtaking([turn(0, None), turn(10, 15)]) == {turn(10, 15)}
 
 
 def test_within_a_process_any_overtaking_counts() -> None:
     assert overtaking_within([turn(0, 20, order=0), turn(0, 15, order=1)]) == 1
-
-
-def test_other_processes_do_not_count_within_a_process() -> None:
     assert overtaking_within([turn(0, 20, process=1), turn(0, 15, process=2, order=1)]) == 0
 
 
@@ -68,10 +53,7 @@ def test_fencing_tokens_tell_the_order_of_grants_where_news_of_them_crossed() ->
     assert overtaking_within([first, second], by_fence=True) == 0
 
 
-def test_the_same_task_twice_in_a_row_is_told() -> None:
+def test_the_same_task_twice_in_a_row_is_told_and_a_percentile_is_one_of_the_values() -> None:
     assert repeated([turn(0, 1, order=1), turn(2, 3, order=1), turn(0, 5, order=2)]) == (1, 3)
-
-
-def test_a_percentile_is_one_of_the_values() -> None:
     values = [float(value) for value in range(1, 101)]
     assert (percentile(values, 0.5), percentile(values, 0.99), percentile([7.0], 0.99)) == (50.0, 99.0, 7.0)
