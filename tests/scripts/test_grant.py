@@ -55,6 +55,14 @@ def test_a_holder_that_asks_again_does_not_stand_in_line(awaited_here: Scripts) 
     assert [grant.who for grant in awaited_here.release("ann").mine] == ["ben"]
 
 
+def test_a_busy_one_says_how_long_the_lease_lasts(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=7_000)
+    queued = exclusive.queued("ben")
+    busy = exclusive.grant("cat", wait=False)
+    assert isinstance(busy, Busy)
+    assert 6_000 < busy.busy_ms <= queued.busy_ms <= 7_000
+
+
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("held", [True, False])
 def test_a_request_overtaken_by_its_own_undo_is_not_granted(exclusive: Scripts, held: bool, wait: bool) -> None:

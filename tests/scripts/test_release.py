@@ -33,6 +33,11 @@ def test_a_release_that_comes_twice_serves_one_waiter(awaited_here: Scripts) -> 
     assert (list(holders(awaited_here)), line(awaited_here)) == (["ben"], ["cat"])
 
 
+def test_releasing_an_unused_name_leaves_nothing(exclusive: Scripts) -> None:
+    assert not exclusive.release("ann").ended
+    assert contents(exclusive) == {}
+
+
 def test_a_waiter_can_leave_the_queue(awaited_here: Scripts) -> None:
     awaited_here.queued("cat")
     assert awaited_here.release("ben") == Released(ended=False, mine=[])
