@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.scripts.calls import LIFE, TTL, Busy, Queued, Scripts, Withdrawn, token
-from tests.scripts.states import contents, fence_of, holders, keys, last_fence, pttl
+from tests.scripts.states import contents, fence_of, holders, keys, last_fence, pttl, sessions
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -100,3 +100,15 @@ def test_a_lock_with_a_plain_token_that_is_ours_is_granted_again(lock: Scripts) 
     lock.granted("ann")
     assert lock.redis.get(lock.keys.base) == token("ann")
     assert holders(lock)["ann"] > 5_000
+
+
+def test_asking_without_waiting_leaves_nothing_when_busy(awaited: Scripts) -> None:
+    before = contents(awaited)
+    assert isinstance(awaited.grant("cat", wait=False), Busy)
+    assert contents(awaited) == before
+
+
+def test_a_waiter_is_not_granted_again_what_it_does_not_hold(awaited_here: Scripts) -> None:
+    assert isinstance(awaited_here.grant("ben", wait=False), Busy)
+    assert (list(holders(awaited_here)), sessions(awaited_here)) == (["ann"], ["home"])
+    assert awaited_here.redis.zrange(awaited_here.key("waiters"), 0, -1) == [awaited_here.entry("ben")]

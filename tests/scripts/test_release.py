@@ -87,3 +87,8 @@ def test_a_plain_token_of_another_is_left_alone(lock: Scripts) -> None:
     lock.redis.set(lock.keys.base, "plain-token")
     lock.release("ann")
     assert lock.redis.get(lock.keys.base) == b"plain-token"
+
+
+def test_a_lease_that_ran_out_was_not_ended_by_its_release(held: Scripts) -> None:
+    lapse(held, "ann")
+    assert not held.release("ann").ended
