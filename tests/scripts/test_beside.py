@@ -91,3 +91,10 @@ def test_at_the_memory_limit_nothing_is_written_and_it_is_an_error(waited: Scrip
     with configured(waited, maxmemory=1), pytest.raises(ResponseError, match="used memory"):
         waited.grant("cat", brief=True)
     assert line(waited) == ["ben"]
+
+
+def test_a_request_sent_twice_beside_others_is_queued_once(waited: Scripts) -> None:
+    first = waited.grant("cat", brief=True)
+    assert isinstance(first, QueuedBeside)
+    assert waited.queued("cat", brief=True).ticket == first.ticket
+    assert line(waited) == ["ben", "cat"]

@@ -138,3 +138,9 @@ def test_the_answer_says_when_the_first_lease_ends(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2, ttl_ms=2 * TTL)
     semaphore.granted("ben", ttl_ms=7_000)
     assert 6_000 < semaphore.queued("cat").busy_ms <= 7_000
+
+
+def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(full: Scripts) -> None:
+    full.queued("ben", permits=3)
+    lapse(full, "ann")
+    assert [grant.who for grant in full.queued("ann", permits=3).mine] == ["ben"]

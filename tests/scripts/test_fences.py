@@ -86,3 +86,9 @@ def test_permits_handed_over_together_have_growing_tokens_in_the_order_of_the_qu
     mine = full.release("ann", permits=3).mine
     assert [grant.who for grant in mine] == ["ben", "cat", "dan"]
     assert [grant.fence for grant in mine] == sorted({grant.fence for grant in mine})
+
+
+def test_tokens_grow_though_everything_was_forgotten(exclusive: Scripts) -> None:
+    first = exclusive.granted("ann").fence
+    exclusive.redis.flushall()
+    assert exclusive.granted("ben").fence > first

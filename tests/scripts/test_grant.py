@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.scripts.calls import LIFE, TTL, Busy, Queued, Scripts, Withdrawn, token
-from tests.scripts.states import contents, fence_of, holders, keys, last_fence, pttl
+from tests.scripts.states import contents, fence_of, holders, keys, last_fence, pttl, sessions
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -55,6 +55,14 @@ def test_a_holder_that_asks_again_does_not_stand_in_line(awaited_here: Scripts) 
     assert [grant.who for grant in awaited_here.release("ann").mine] == ["ben"]
 
 
+def test_a_busy_one_says_how_long_the_lease_lasts(exclusive: Scripts) -> None:
+    exclusive.granted("ann", ttl_ms=7_000)
+    queued = exclusive.queued("ben")
+    busy = exclusive.grant("cat", wait=False)
+    assert isinstance(busy, Busy)
+    assert 6_000 < busy.busy_ms <= queued.busy_ms <= 7_000
+
+
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("held", [True, False])
 def test_a_request_overtaken_by_its_own_undo_is_not_granted(exclusive: Scripts, held: bool, wait: bool) -> None:
@@ -92,3 +100,15 @@ def test_a_lock_with_a_plain_token_that_is_ours_is_granted_again(lock: Scripts) 
     lock.granted("ann")
     assert lock.redis.get(lock.keys.base) == token("ann")
     assert holders(lock)["ann"] > 5_000
+
+
+def test_asking_without_waiting_leaves_nothing_when_busy(awaited: Scripts) -> None:
+    before = contents(awaited)
+    assert isinstance(awaited.grant("cat", wait=False), Busy)
+    assert contents(awaited) == before
+
+
+def test_a_waiter_is_not_granted_again_what_it_does_not_hold(awaited_here: Scripts) -> None:
+    assert isinstance(awaited_here.grant("ben", wait=False), Busy)
+    assert (list(holders(awaited_here)), sessions(awaited_here)) == (["ann"], ["home"])
+    assert awaited_here.redis.zrange(awaited_here.key("waiters"), 0, -1) == [awaited_here.entry("ben")]

@@ -264,3 +264,13 @@ def test_free_permits_go_to_the_waiters_though_the_asking_caller_wants_more(sema
     answer = semaphore.grant("dan", permits=3, wait=False)
     assert isinstance(answer, Busy)
     assert [grant.who for grant in answer.mine] == ["cat"]
+
+
+def test_a_lower_limit_grants_nothing_until_enough_has_come_back(semaphore: Scripts) -> None:
+    for who in ("ann", "ben", "cat"):
+        semaphore.granted(who)
+    semaphore.queued("dan")
+    semaphore.resize(1)
+    assert semaphore.release("ann").mine == semaphore.release("ben").mine == []
+    assert isinstance(semaphore.grant("eve", wait=False), Busy)
+    assert [grant.who for grant in semaphore.release("cat").mine] == ["dan"]

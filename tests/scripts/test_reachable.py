@@ -3,7 +3,7 @@
 import pytest
 
 from tests.scripts.calls import Scripts, told_either_way
-from tests.scripts.states import die, holders, line, listening, monitoring, sessions, tickets
+from tests.scripts.states import die, holders, keys, line, listening, monitoring, pttl, sessions, tickets
 
 pytestmark = told_either_way
 
@@ -100,3 +100,17 @@ def test_waiters_of_the_releasing_session_that_were_passed_over_get_the_lease(aw
     awaited.release("ann")
     awaited.granted("cat", wait=False)
     assert [grant.who for grant in awaited.release("cat", session="away").mine] == ["ben"]
+
+
+def test_a_waiter_that_gives_up_or_asks_again_puts_a_session_that_was_passed_over_back(awaited: Scripts) -> None:
+    """And no key lives for ever, though the session falls silent right after that."""
+    awaited.queued("cat", session="away")
+    awaited.release("ann")
+    awaited.granted("dan", wait=False)
+    awaited.release("ben", session="away")
+    assert sessions(awaited) == ["away"]
+    assert [key for key in keys(awaited) if pttl(awaited, key) < 0] == []
+    awaited.redis.delete(awaited.key("queue"))
+    awaited.queued("eve", session="third")
+    awaited.queued("fay", session="away")
+    assert sessions(awaited) == ["away", "third"]

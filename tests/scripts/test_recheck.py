@@ -78,6 +78,12 @@ def test_a_session_that_stands_in_the_queue_or_has_no_waiters_was_not_passed_ove
     assert not awaited_here.recheck("cat", session="away").passed_over
 
 
+def test_a_turn_whose_message_was_lost_is_found(awaited_here: Scripts) -> None:
+    with listening(awaited_here, "home"):
+        awaited_here.release("ann", session="away")
+    assert awaited_here.recheck("ben").answers == [-fence_of(awaited_here, "ben")]
+
+
 def test_a_turn_that_is_found_is_a_whole_lease(awaited_here: Scripts) -> None:
     awaited_here.queued("cat", session=poller(5_000))
     awaited_here.release("ann")

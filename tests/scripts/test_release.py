@@ -33,6 +33,11 @@ def test_a_release_that_comes_twice_serves_one_waiter(awaited_here: Scripts) -> 
     assert (list(holders(awaited_here)), line(awaited_here)) == (["ben"], ["cat"])
 
 
+def test_releasing_an_unused_name_leaves_nothing(exclusive: Scripts) -> None:
+    assert not exclusive.release("ann").ended
+    assert contents(exclusive) == {}
+
+
 def test_a_waiter_can_leave_the_queue(awaited_here: Scripts) -> None:
     awaited_here.queued("cat")
     assert awaited_here.release("ben") == Released(ended=False, mine=[])
@@ -82,3 +87,8 @@ def test_a_plain_token_of_another_is_left_alone(lock: Scripts) -> None:
     lock.redis.set(lock.keys.base, "plain-token")
     lock.release("ann")
     assert lock.redis.get(lock.keys.base) == b"plain-token"
+
+
+def test_a_lease_that_ran_out_was_not_ended_by_its_release(held: Scripts) -> None:
+    lapse(held, "ann")
+    assert not held.release("ann").ended

@@ -95,6 +95,13 @@ def test_what_is_known_of_the_holders_may_be_of_another_type(semaphore: Scripts)
     assert semaphore.renew_many(*asked) == [True, False, True]
 
 
+def test_asked_for_twice_it_is_done_twice(exclusive: Scripts) -> None:
+    first, second, *_ = _several(exclusive)
+    asked = [(first, "ann", TTL), (first, "ann", TTL), (second, "ann", TTL)]
+    for _ in range(2):
+        assert exclusive.renew_many(*asked) == [True] * 3
+
+
 @on_server
 def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     several = _several(exclusive)
