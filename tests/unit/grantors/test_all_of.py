@@ -22,7 +22,6 @@ from aiolocks._engine.request import Busy, Granted, Queued, Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks.testing import After, ScriptedGrantor
 from aiolocks.testing._scripted import Answer
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
@@ -95,7 +94,6 @@ def later(seconds: float, callback: Callable[..., object], *args: object) -> Non
     asyncio.get_running_loop().call_later(seconds, callback, *args)
 
 
-@jumping
 async def test_what_is_free_is_asked_for_at_once() -> None:
     several = Several([After(1, 7)], [After(1, 5)], [After(1, 9)])
     async with several.hold() as lease:
@@ -106,14 +104,12 @@ async def test_what_is_free_is_asked_for_at_once() -> None:
     assert several.nothing_left()
 
 
-@jumping
 async def test_validity_counts_from_the_request_of_all() -> None:
     several = Several([After(1, 7)], [After(10, 5)])
     async with several.hold() as lease:
         assert lease.remaining() == deadline(sent_at=0, ttl=30) - 10
 
 
-@jumping
 async def test_what_was_granted_out_of_turn_is_given_back_before_it_waits() -> None:
     several = Several([7], ["busy", "queued"], [5, 6])
     later(3, several.stubs[1].hand_over, 8)
@@ -126,7 +122,6 @@ async def test_what_was_granted_out_of_turn_is_given_back_before_it_waits() -> N
     assert several.nothing_left()
 
 
-@jumping
 async def test_what_is_held_is_renewed_while_another_is_waited_for() -> None:
     several = Several([7], ["busy", "queued", 8])
     later(100, several.stubs[1].hand_over, 8)
@@ -138,7 +133,6 @@ async def test_what_is_held_is_renewed_while_another_is_waited_for() -> None:
     assert several.nothing_left()
 
 
-@jumping
 async def test_the_lease_counts_from_the_oldest_of_its_parts() -> None:
     several = Several([7], ["busy", "queued"])
     later(5, several.stubs[1].hand_over, 8)
@@ -146,7 +140,6 @@ async def test_the_lease_counts_from_the_oldest_of_its_parts() -> None:
         assert lease.remaining() == pytest.approx(deadline(sent_at=0, ttl=30) - 5)
 
 
-@jumping
 async def test_the_lease_counts_from_the_oldest_of_its_parts_though_a_later_one_counts_from_a_recheck() -> None:
     """The newer of two would leave the caller sure of a lease that another holder may have by then."""
     several = Several([7], ["busy", "queued"])
@@ -158,7 +151,6 @@ async def test_the_lease_counts_from_the_oldest_of_its_parts_though_a_later_one_
 
 
 @pytest.mark.parametrize("late", [0, 1])
-@jumping
 async def test_what_is_free_counts_from_the_first_request_that_left_though_another_left_later(late: int) -> None:
     """As one does whose server must be connected to first."""
     several = Several([7], [8])
@@ -169,7 +161,6 @@ async def test_what_is_free_counts_from_the_first_request_that_left_though_anoth
         assert lease.remaining() == deadline(sent_at=0, ttl=30) - 4
 
 
-@jumping
 async def test_a_part_lost_while_its_caller_waits_for_another_makes_all_begin_again() -> None:
     several = Several([7, 17], ["busy", "queued", 18])
     several.stubs[0]._renewals = [False]
@@ -180,7 +171,6 @@ async def test_a_part_lost_while_its_caller_waits_for_another_makes_all_begin_ag
     assert several.nothing_left()
 
 
-@jumping
 async def test_a_part_lost_while_the_last_is_requested_makes_all_begin_again() -> None:
     """Nobody waits in line any more, so that only a look at all parts tells of the loss."""
     several = Several([7, 17], ["busy", "queued", 18], [9, After(15, 19), 29])
@@ -195,7 +185,6 @@ async def test_a_part_lost_while_the_last_is_requested_makes_all_begin_again() -
     assert several.nothing_left()
 
 
-@jumping
 async def test_a_part_that_ran_out_while_the_last_was_requested_makes_all_begin_again() -> None:
     """Its renewals get lost, and the answer to the last question comes after its end."""
     several = Several([7, 17], ["busy", "queued", 18], [9, After(40, 19), 29])
@@ -208,7 +197,6 @@ async def test_a_part_that_ran_out_while_the_last_was_requested_makes_all_begin_
     assert several.nothing_left()
 
 
-@jumping
 async def test_the_loss_of_one_is_the_loss_of_all() -> None:
     several = Several([7], [8])
     several.stubs[1]._renewals = [False]
@@ -220,7 +208,6 @@ async def test_the_loss_of_one_is_the_loss_of_all() -> None:
     assert several.nothing_left()
 
 
-@jumping
 async def test_the_lease_ends_when_one_cannot_be_renewed() -> None:
     several = Several([7], [8])
     several.stubs[1]._renewals = [RedisConnectionError()]
@@ -230,7 +217,6 @@ async def test_the_lease_ends_when_one_cannot_be_renewed() -> None:
     assert clock() == deadline(sent_at=0, ttl=30)
 
 
-@jumping
 async def test_a_timeout_gives_back_what_was_held() -> None:
     several = Several([7], ["busy", "queued"])
     several.stubs[1].retry_after = 4.0
@@ -241,7 +227,6 @@ async def test_a_timeout_gives_back_what_was_held() -> None:
     assert several.nothing_left()
 
 
-@jumping
 async def test_a_cancellation_gives_back_what_was_held() -> None:
     several = Several([7], ["busy", "queued"])
     with anyio.move_on_after(5):
@@ -250,7 +235,6 @@ async def test_a_cancellation_gives_back_what_was_held() -> None:
     assert several.nothing_left()
 
 
-@jumping
 async def test_to_ask_once_gives_back_what_was_granted() -> None:
     several = Several([7], ["busy"], [9])
     assert await several.try_acquire() is None
@@ -258,7 +242,6 @@ async def test_to_ask_once_gives_back_what_was_granted() -> None:
     assert not several.session.context.tokens
 
 
-@jumping
 async def test_an_answer_that_was_lost_is_asked_for_again_under_its_token() -> None:
     several = Several([7], [RedisConnectionError(), 8])
     async with several.hold() as lease:
@@ -267,7 +250,6 @@ async def test_an_answer_that_was_lost_is_asked_for_again_under_its_token() -> N
     assert several.nothing_left()
 
 
-@jumping
 async def test_the_error_of_one_part_that_cannot_be_asked_is_the_error_of_all() -> None:
     several = Several([7], [RedisConnectionError("refused")])
     with pytest.raises(RedisConnectionError, match="refused"):
@@ -275,7 +257,6 @@ async def test_the_error_of_one_part_that_cannot_be_asked_is_the_error_of_all() 
     assert several.nothing_left()
 
 
-@jumping
 async def test_a_wait_with_trouble_in_its_first_request_may_last() -> None:
     """Whoever is in line is not timed out as one that could not be asked."""
     several = Several([RedisConnectionError(), "queued", 7], [8])
@@ -284,7 +265,6 @@ async def test_a_wait_with_trouble_in_its_first_request_may_last() -> None:
         assert clock() == 60
 
 
-@jumping
 async def test_a_grant_that_took_over_half_the_ttl_is_made_whole_by_renewals() -> None:
     several = Several([7], [After(20, 8)])
     async with several.hold(ttl=30) as lease:
@@ -292,7 +272,6 @@ async def test_a_grant_that_took_over_half_the_ttl_is_made_whole_by_renewals() -
         assert several.verbs() == [["grant", "renew"], ["grant", "renew"]]
 
 
-@jumping
 async def test_a_grant_made_whole_counts_from_the_request_to_renew_it_and_not_from_the_reply() -> None:
     several = Several([7], [After(20, 8)])
     several.stubs[1]._renewals = [After(3, True)]
@@ -301,7 +280,6 @@ async def test_a_grant_made_whole_counts_from_the_request_to_renew_it_and_not_fr
         assert lease.remaining() == pytest.approx(deadline(sent_at=20, ttl=30) - 23)
 
 
-@jumping
 async def test_a_lease_that_is_never_released_leaves_no_tokens_once_it_is_lost() -> None:
     several = Several([7], [8])
     several.stubs[0]._renewals = [After(math.inf, True)]
@@ -310,7 +288,6 @@ async def test_a_lease_that_is_never_released_leaves_no_tokens_once_it_is_lost()
     assert not several.session.context.tokens
 
 
-@jumping
 async def test_the_fencing_token_is_the_largest_of_all_also_where_some_were_waited_for() -> None:
     several = Several([9], ["busy", "queued"], [5, 6])
     later(3, several.stubs[1].hand_over, 8)
@@ -346,7 +323,6 @@ def noting(several: Several) -> list[Noting]:
     return noted
 
 
-@jumping
 async def test_only_the_first_that_is_missing_is_waited_for_in_line() -> None:
     several = Several([7, 17], ["busy", "queued", "busy", "queued"], [5])
     several.stubs[0]._renewals = [False, True]
@@ -357,7 +333,6 @@ async def test_only_the_first_that_is_missing_is_waited_for_in_line() -> None:
     assert [stub.waits for stub in noted] == [[False] * 2, [False, True] * 2, [False] * 3]
 
 
-@jumping
 async def test_each_is_asked_for_with_its_own_permits_and_at_its_own_place() -> None:
     several = Several([7], [8])
     several.wishes = [(2, 0), (6, 1)]
@@ -366,7 +341,6 @@ async def test_each_is_asked_for_with_its_own_permits_and_at_its_own_place() -> 
         assert [stub.wishes for stub in noted] == [[(2, 0)], [(6, 1)]]
 
 
-@jumping
 async def test_without_further_words_each_is_asked_for_alone_and_behind_all_others() -> None:
     several = Several([7], [8])
     noted = noting(several)
@@ -374,7 +348,6 @@ async def test_without_further_words_each_is_asked_for_alone_and_behind_all_othe
         assert [stub.wishes for stub in noted] == [[(1, 0)], [(1, 0)]]
 
 
-@jumping
 async def test_what_is_held_is_renewed_while_another_is_waited_for_whatever_the_lease_s_own_terms() -> None:
     several = Several([7], ["busy", "queued", 8])
     several.options = Options(30.0, renew=False, max_hold=5.0)
@@ -388,7 +361,6 @@ async def test_what_is_held_is_renewed_while_another_is_waited_for_whatever_the_
 # One fencing token for all.
 
 
-@jumping
 async def test_a_sealed_lease_has_one_fencing_token_for_all() -> None:
     sealed: list[list[int]] = []
 
@@ -407,7 +379,6 @@ async def test_a_sealed_lease_has_one_fencing_token_for_all() -> None:
     assert several.nothing_left()
 
 
-@jumping
 async def test_a_lease_of_several_names_that_cannot_be_sealed_is_given_back_and_begun_again() -> None:
     seals = [0, 60]
 
@@ -424,7 +395,6 @@ async def test_a_lease_of_several_names_that_cannot_be_sealed_is_given_back_and_
     assert several.nothing_left()
 
 
-@jumping
 async def test_what_is_busy_is_not_sealed() -> None:
     async def seal(request: Request) -> int:
         raise AssertionError("it is not held")
@@ -438,14 +408,12 @@ async def test_what_is_busy_is_not_sealed() -> None:
 # Made whole.
 
 
-@jumping
 async def test_a_grant_made_whole_has_the_largest_fencing_token_of_all() -> None:
     several = Several([9], [After(20, 8)])
     async with several.hold(ttl=30) as lease:
         assert lease.fencing_token == 9
 
 
-@jumping
 async def test_a_grant_of_several_names_that_cannot_be_completed_is_given_back_and_begun_again() -> None:
     several = Several([7, 17], [After(20, 8), 18])
     several.stubs[1]._renewals = [False, True]
@@ -461,7 +429,6 @@ async def test_a_grant_of_several_names_that_cannot_be_completed_is_given_back_a
 # Asked once.
 
 
-@jumping
 async def test_a_caller_that_asks_once_for_all_returns_only_when_granted_parts_are_given_back() -> None:
     several = Several([7], ["busy"])
     several.stubs[0]._withdrawals = [After(0.4, True)]
@@ -471,7 +438,6 @@ async def test_a_caller_that_asks_once_for_all_returns_only_when_granted_parts_a
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (0.5, 0.5)])
-@jumping
 async def test_a_caller_that_asks_once_for_all_waits_for_that_a_second_or_the_ttl_at_most(
     ttl: float, seconds: float
 ) -> None:
@@ -481,7 +447,6 @@ async def test_a_caller_that_asks_once_for_all_waits_for_that_a_second_or_the_tt
     assert clock() == pytest.approx(seconds)
 
 
-@jumping
 async def test_a_caller_that_asks_once_for_all_learns_when_all_can_be_free() -> None:
     for waits in ([4.0, 2.0], [2.0, 4.0], [0.0, 0.0]):
         several = Several(["busy"], ["busy"])
@@ -493,7 +458,6 @@ async def test_a_caller_that_asks_once_for_all_learns_when_all_can_be_free() -> 
 
 
 @pytest.mark.parametrize("timeout", [0.0, None])
-@jumping
 async def test_a_refusal_of_one_is_told_at_once_and_the_others_are_given_back(timeout: float | None) -> None:
     several = Several([7], [ResponseError("NOPERM no permissions")], [9])
     with pytest.raises(ResponseError, match="NOPERM"):
@@ -502,7 +466,6 @@ async def test_a_refusal_of_one_is_told_at_once_and_the_others_are_given_back(ti
     assert several.nothing_left()
 
 
-@jumping
 async def test_a_caller_that_asks_once_for_all_and_gets_no_answer_of_one_part_gets_its_error() -> None:
     several = Several([7], [RedisConnectionError("refused")])
     with pytest.raises(RedisConnectionError, match="refused"):
@@ -514,7 +477,6 @@ async def test_a_caller_that_asks_once_for_all_and_gets_no_answer_of_one_part_ge
 # What the caller is told, and when.
 
 
-@jumping
 async def test_the_error_of_one_part_is_raised_when_the_granted_parts_are_given_back() -> None:
     several = Several([7], [RedisConnectionError("refused")])
     several.stubs[0]._withdrawals = [After(0.4, True)]
@@ -529,7 +491,6 @@ async def test_the_error_of_one_part_is_raised_when_the_granted_parts_are_given_
     assert several.nothing_left()
 
 
-@jumping
 async def test_a_time_out_for_all_says_when_the_missing_part_can_be_free() -> None:
     several = Several([7], ["busy", After(1, "queued")])
     several.stubs[1].retry_after = 4.0
@@ -539,7 +500,6 @@ async def test_a_time_out_for_all_says_when_the_missing_part_can_be_free() -> No
     assert caught.value.retry_after == 2.5
 
 
-@jumping
 async def test_a_time_out_while_one_part_does_not_answer_does_not_say_that_others_hold_it() -> None:
     several = Several(["busy", "queued"], [8, After(math.inf, 8)])
     later(3, several.stubs[0].hand_over, 7)
@@ -588,7 +548,6 @@ def replicated(*delays: float, errors: Sequence[Exception | None] = (None, None)
     return several, stubs
 
 
-@jumping
 async def test_replicas_of_all_are_waited_for_at_once_and_the_lease_counts_from_that_request() -> None:
     several, stubs = replicated(3, 2)
     async with several.hold(ttl=30) as lease:
@@ -598,7 +557,6 @@ async def test_replicas_of_all_are_waited_for_at_once_and_the_lease_counts_from_
         assert set(lease.fencing_tokens.values()) == {71}
 
 
-@jumping
 async def test_too_few_replicas_of_one_are_an_error_at_once_and_of_the_others_nothing_is_awaited() -> None:
     several, stubs = replicated(20, 1, errors=(None, RedisTimeoutError("1 of 2 replicas")))
     with pytest.raises(RedisTimeoutError, match="1 of 2 replicas"):
@@ -610,7 +568,6 @@ async def test_too_few_replicas_of_one_are_an_error_at_once_and_of_the_others_no
 
 
 @pytest.mark.parametrize(("spare", "given"), [(0.5, True), (0.0, False), (-0.5, False)])
-@jumping
 async def test_a_lease_that_ran_out_before_the_last_had_its_replicas_is_an_error(spare: float, given: bool) -> None:
     several, _ = replicated(1, deadline(0, 30) - spare)
     if given:
@@ -624,7 +581,6 @@ async def test_a_lease_that_ran_out_before_the_last_had_its_replicas_is_an_error
 
 
 @pytest.mark.parametrize("ends_after", [0.1, math.inf])
-@jumping
 async def test_a_release_of_several_names_quotes_what_redis_said_of_a_refused_name(ends_after: float) -> None:
     """And not that the session has ended, or that Redis has not answered: it has."""
     several = Several([7], [8])

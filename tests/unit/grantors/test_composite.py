@@ -13,11 +13,9 @@ from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
-@jumping
 async def test_what_is_undone_twice_is_undone_once_and_both_hear_of_it() -> None:
     stub = ScriptedGrantor(withdrawals=[After(0.2, True)])
     part, told = Part(stub, Request(1.0, 1, wait=False)), list[bool | Exception]()
@@ -27,7 +25,6 @@ async def test_what_is_undone_twice_is_undone_once_and_both_hear_of_it() -> None
     assert len(stub.times("withdraw")) == 1
 
 
-@jumping
 async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> None:
     """The one of which the session did not know any more opened a new connection, which nobody closed."""
     stub = ScriptedGrantor(withdrawals=[RedisConnectionError()])
@@ -42,7 +39,6 @@ async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> No
     assert max(stub.times("withdraw")) <= closed_at
 
 
-@jumping
 async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_sessions_of_its_parts() -> None:
     """Or these would never be idle, and would take a late grant of it for one that is wanted."""
     home, stubs = ScriptedGrantor(), [ScriptedGrantor() for _ in range(2)]
@@ -59,7 +55,6 @@ async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_se
         stub.session.close()
 
 
-@jumping
 async def test_the_undo_of_a_quorum_waits_for_servers_that_granted_and_not_for_silent_servers() -> None:
     """Of five servers one does not answer, and one that has granted is slow to undo it."""
     parts = [
@@ -138,7 +133,6 @@ REFUSED = NoPermissionError("refused")
         ([REFUSED, True, True], 2, (0.3, True)),
     ],
 )
-@jumping
 async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_suffice(
     endings: list[bool | Exception | After], needed: int, told: tuple[float, bool | Exception]
 ) -> None:
@@ -176,7 +170,6 @@ async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_su
         ([LOST, True, True], 3, (0.3, LOST)),
     ],
 )
-@jumping
 async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_cannot_any_more(
     renewals: list[bool | Exception], needed: int, told: tuple[float, bool | Exception]
 ) -> None:
@@ -192,7 +185,6 @@ async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_can
 
 
 @pytest.mark.parametrize("revoked", [True, False])
-@jumping
 async def test_what_cannot_be_renewed_says_whether_a_part_of_it_was_revoked(revoked: bool) -> None:
     parts = [Part(ScriptedGrantor(renewals=[answer]), asked()) for answer in (True, False)]
     whole = made_of(parts)
@@ -219,7 +211,6 @@ class Noting:
         tell(True)
 
 
-@jumping
 async def test_another_thread_renews_each_part_by_its_own_commands_for_the_server_of_that_part() -> None:
     """Those of the session belong to its loop."""
     stubs = [Noting(ScriptedGrantor()) for _ in range(2)]
@@ -244,7 +235,6 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
         ([True, False, True], 2, (0.3, True)),
     ],
 )
-@jumping
 async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_have_been(
     endings: list[bool], needed: int, told: tuple[float, bool]
 ) -> None:
@@ -258,7 +248,6 @@ async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
 
 
-@jumping
 async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_answered() -> None:
     heard = Told()
     (first, second, third) = parts = parts_of(LOST, LOST, After(20, True))
@@ -273,7 +262,6 @@ async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_an
     assert answer is LOST
 
 
-@jumping
 async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() -> None:
     """That one must have ended it."""
     heard = Told()
@@ -288,7 +276,6 @@ async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() 
 
 
 @pytest.mark.parametrize(("enough", "seconds"), [(None, 0.3), (1, 0.1), (2, 0.2), (3, 0.3)])
-@jumping
 async def test_an_undo_is_told_once_when_so_many_are_done(enough: int | None, seconds: float) -> None:
     heard = Told()
     parts = parts_of(After(0.1, True), After(0.2, False), After(0.3, True))
@@ -301,7 +288,6 @@ async def test_an_undo_is_told_once_when_so_many_are_done(enough: int | None, se
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
 
 
-@jumping
 async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:
     heard = Told()
     undo_parts([], heard)
@@ -309,7 +295,6 @@ async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:
     assert [answer for _, answer in heard.all] == [False, False]
 
 
-@jumping
 async def test_a_part_that_cannot_be_reached_is_tried_for_as_long_as_it_may_last_and_then_told() -> None:
     heard = Told()
     (part,) = parts_of(LOST)

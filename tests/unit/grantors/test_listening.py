@@ -15,7 +15,6 @@ from aiolocks._grantors.session import Session
 from aiolocks.events import Event
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.heard import hearing
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 LOOK = 0.26
@@ -83,7 +82,6 @@ def assert_tried_after(hub: Hub, pauses: list[float], since: float = 0.0) -> Non
     assert all(pause - 0.001 <= took <= pause + LOOK for took, pause in zip(tried, pauses, strict=True)), tried
 
 
-@jumping
 async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute() -> None:
     hub = Hub()
     hub.allows = False
@@ -93,7 +91,6 @@ async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_
         assert hub.polled()
 
 
-@jumping
 async def test_that_it_polls_is_an_event_with_the_time_until_it_tries_to_be_told_again() -> None:
     hub = Hub()
     hub.allows = False
@@ -103,7 +100,6 @@ async def test_that_it_polls_is_an_event_with_the_time_until_it_tries_to_be_told
     assert list(heard) == [Event("polling", "", "", 1.0)]
 
 
-@jumping
 async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds() -> None:
     """It may have moved there at any moment."""
     hub = Hub()
@@ -114,7 +110,6 @@ async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(
         assert hub.polled()
 
 
-@jumping
 async def test_a_polling_session_is_notified_once_the_server_finds_its_subscription(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -134,7 +129,6 @@ async def test_a_polling_session_is_notified_once_the_server_finds_its_subscript
 
 
 @pytest.mark.parametrize("trouble", [ResponseError("unknown command"), None])
-@jumping
 async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_not_found(
     trouble: Exception | None,
 ) -> None:
@@ -152,7 +146,6 @@ async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_
         assert not session.servers.listenings[0].polling
 
 
-@jumping
 async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right() -> None:
     hub = Hub()
     hub.finds = NoPermissionError("NOPERM no pubsub")
@@ -161,7 +154,6 @@ async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_righ
         assert_tried_after(hub, [1, 2, 4, 8], since=began(hub))
 
 
-@jumping
 async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_while_is_not() -> None:
     hub = Hub()
     hub.finds = 0
@@ -184,7 +176,6 @@ async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_wh
             assert_tried_after(hub, [pause], since=since - 0.01)
 
 
-@jumping
 async def test_a_session_is_notified_once_that_it_is_found_though_it_asked_twice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -122,7 +122,6 @@ async def scene(kind: str = "lock", family: str = "", **says: Any) -> AsyncItera
 # What is asked.
 
 
-@jumping
 async def test_a_request_names_the_keys_of_the_name_of_the_session_and_of_its_token() -> None:
     async with scene() as there:
         request, granted = there.ask(ttl=2.0)
@@ -141,7 +140,6 @@ async def test_a_request_names_the_keys_of_the_name_of_the_session_and_of_its_to
 @pytest.mark.parametrize(
     ("wait", "ticket", "sent"), [(True, 0, b"0"), (True, 7, b"7"), (False, 0, b"-1"), (False, 7, b"-8")]
 )
-@jumping
 async def test_a_caller_that_does_not_wait_asks_once_though_it_had_a_place(
     wait: bool, ticket: int, sent: bytes
 ) -> None:
@@ -150,7 +148,6 @@ async def test_a_caller_that_does_not_wait_asks_once_though_it_had_a_place(
         assert args_of(there.server.asked[0])[3] == sent
 
 
-@jumping
 async def test_a_session_that_polls_waits_under_a_name_of_its_own() -> None:
     async with scene() as there:
         await there.wait_in_line()
@@ -165,14 +162,13 @@ async def test_a_session_that_polls_waits_under_a_name_of_its_own() -> None:
         assert keys_of(asked)[3] == BASE + b":q:" + name
         rechecks = there.asked("lock_recheck")
         assert {args_of(asked)[0]: keys_of(asked)[3] for asked in rechecks} == {
-            there.session.context.id: BASE + b":q:" + there.session.context.id,  # left under its former name
+            there.session.context.id: BASE + b":q:" + there.session.context.id  # left under its former name
         }
         await asyncio.sleep(1)
         assert args_of(there.asked("lock_recheck")[-1])[0] == name
         assert keys_of(there.asked("lock_recheck")[-1])[3] == BASE + b":q:" + name
 
 
-@jumping
 async def test_a_waiter_that_joins_a_known_session_asks_for_a_short_answer() -> None:
     async with scene() as there:
         await there.wait_in_line()
@@ -189,7 +185,6 @@ async def test_a_waiter_that_joins_a_known_session_asks_for_a_short_answer() -> 
         assert turn.result() == Granted(1, request.valid_from or 0)
 
 
-@jumping
 async def test_only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer() -> None:
     async with scene() as there:
         await there.wait_in_line()
@@ -215,7 +210,6 @@ async def test_only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_sh
         assert args_of(there.asked("semaphore_grant")[-1])[3] == b"+"
 
 
-@jumping
 async def test_the_time_for_which_a_session_may_keep_silent_follows_the_shortest_ttl_that_waits() -> None:
     async with scene() as there:
         for ttl, life_ms in [(30.0, b"3000"), (2.0, b"1500"), (1.0, b"750"), (30.0, b"3000")]:
@@ -226,7 +220,6 @@ async def test_the_time_for_which_a_session_may_keep_silent_follows_the_shortest
         assert args_of(there.asked("lock_grant")[-1])[6] == b"1500"
 
 
-@jumping
 async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhile() -> None:
     """Or the waiter would stand in the line of one session, and that of another in the queue."""
     async with scene() as there:
@@ -243,7 +236,6 @@ async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhil
         assert keys_of(again)[3] == BASE + b":q:" + args_of(again)[4]
 
 
-@jumping
 async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
     async with scene(lock_grant=BUSY) as there:
         request = there.request()
@@ -260,7 +252,6 @@ async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
 # What is granted.
 
 
-@jumping
 async def test_a_grant_counts_from_when_its_request_left() -> None:
     for said in (1, [b"granted", 1, 0]):
         async with scene(lock_grant=Later(0.5, said)) as there:
@@ -274,7 +265,6 @@ async def test_a_grant_counts_from_when_its_request_left() -> None:
 
 
 @pytest.mark.parametrize("said", [7, [b"granted", 7, 0]], ids=str)
-@jumping
 async def test_a_caller_whose_repeated_request_is_granted_waits_no_more(said: object) -> None:
     async with scene() as there:
         request, turn = await there.wait_in_line()
@@ -285,7 +275,6 @@ async def test_a_caller_whose_repeated_request_is_granted_waits_no_more(said: ob
         assert not turn.done(), "who asked passes it on"
 
 
-@jumping
 async def test_a_caller_that_has_left_hears_nothing_of_a_late_grant() -> None:
     for said in (7, [b"granted", 7, 0], [b"queued", 1, 20, 5, 1, 0], [b"busy", 20, 0], [b"withdrawn"], BUSY):
         async with scene(lock_grant=Later(0.5, said)) as there:
@@ -300,7 +289,6 @@ async def test_a_caller_that_has_left_hears_nothing_of_a_late_grant() -> None:
 # What waits.
 
 
-@jumping
 async def test_a_waiter_hears_of_its_turn_by_the_token_of_its_request() -> None:
     async with scene(lock_grant=Later(0.5, [b"queued", 9, 1500, 40, 1, 0])) as there:
         request, turn = there.ask()
@@ -316,7 +304,6 @@ async def test_a_waiter_hears_of_its_turn_by_the_token_of_its_request() -> None:
 
 
 @pytest.mark.parametrize("said", [[b"queued", 9, -2, 0, 1, 0], -9], ids=str)
-@jumping
 async def test_a_waiter_that_has_looked_at_its_turn_before_learns_that_it_waits(said: object) -> None:
     async with scene() as there:
         if said == -9:  # the short answer, which only those get that join others
@@ -331,7 +318,6 @@ async def test_a_waiter_that_has_looked_at_its_turn_before_learns_that_it_waits(
         assert request.turn.done()
 
 
-@jumping
 async def test_a_caller_that_gives_up_before_its_place_is_known_does_not_wait() -> None:
     async with scene(lock_grant=Later(0.5, [b"queued", 9, 20_000, 0, 1, 0])) as there:
         request, _ = there.ask()
@@ -340,7 +326,6 @@ async def test_a_caller_that_gives_up_before_its_place_is_known_does_not_wait() 
         assert not there.grantor.line.waiting
 
 
-@jumping
 async def test_a_caller_of_a_busy_lock_learns_for_how_long() -> None:
     for busy_ms, seconds in [(1500, 1.5), (0, 0), (-1, math.inf), (-2, 0)]:
         async with scene(lock_grant=[b"busy", busy_ms, 0]) as there:
@@ -349,7 +334,6 @@ async def test_a_caller_of_a_busy_lock_learns_for_how_long() -> None:
             assert request.retry_after == seconds
 
 
-@jumping
 async def test_a_request_overtaken_by_its_undo_is_an_error_and_nothing_is_learned_from_it() -> None:
     async with scene(lock_grant=[b"withdrawn"]) as there:
         request = there.request()
@@ -358,7 +342,6 @@ async def test_a_request_overtaken_by_its_undo_is_an_error_and_nothing_is_learne
             await there.grantor.grant(request)
 
 
-@jumping
 async def test_what_is_refused_for_good_says_what_the_limit_is() -> None:
     async with scene(lock_grant=[b"refused", 3, 0]) as there:
         with pytest.raises(LimitMismatchError, match="orders") as caught:
@@ -369,7 +352,6 @@ async def test_what_is_refused_for_good_says_what_the_limit_is() -> None:
 # What a primitive learns.
 
 
-@jumping
 async def test_a_primitive_is_shown_the_arguments_and_the_answer() -> None:
     async with scene(lock_grant=[b"busy", 20, 0]) as there:
         request, learned = there.request(wait=False), list[Any]()
@@ -380,7 +362,6 @@ async def test_a_primitive_is_shown_the_arguments_and_the_answer() -> None:
 
 
 @pytest.mark.parametrize("said", [[b"queued", 9, 20_000, 0, 1], [b"busy", 20_000], [b"granted", 7]], ids=str)
-@jumping
 async def test_an_objection_is_raised_but_the_grants_of_others_beside_it_are_theirs(said: list[Any]) -> None:
     def object_to(*_: object) -> None:
         raise RuntimeError("no such limit")
@@ -399,7 +380,6 @@ async def test_an_objection_is_raised_but_the_grants_of_others_beside_it_are_the
 # Trouble.
 
 
-@jumping
 async def test_after_an_error_it_is_known_whether_the_request_may_have_been_run() -> None:
     """Reached: Redis has said so. Unanswered: it may come still."""
     for said, reached, unanswered in [
@@ -420,7 +400,6 @@ async def test_after_an_error_it_is_known_whether_the_request_may_have_been_run(
             )
 
 
-@jumping
 async def test_a_request_for_which_there_was_no_connection_leaves_nothing_to_undo() -> None:
     async with scene() as there:
         there.server.refuses = True
@@ -432,7 +411,6 @@ async def test_a_request_for_which_there_was_no_connection_leaves_nothing_to_und
         assert there.undo(request) == [False]
 
 
-@jumping
 async def test_a_request_waits_for_a_connection_for_ten_seconds_and_no_less() -> None:
     async with scene() as there:
         pipeline_in(there.session.context)._connect_time = 50  # else that is over sooner
@@ -447,7 +425,6 @@ async def test_a_request_waits_for_a_connection_for_ten_seconds_and_no_less() ->
 
 @pytest.mark.parametrize("said", [[b"queued", 9, 20_000, 0, 1], [b"busy", 20_000], [b"granted", 7], [b"refused", 3]],
                          ids=str)  # fmt: skip
-@jumping
 async def test_grants_beside_any_answer_go_to_whom_they_are_for(said: list[Any]) -> None:
     async with scene() as there:
         other, turn = await there.wait_in_line()
@@ -464,7 +441,6 @@ async def test_grants_beside_any_answer_go_to_whom_they_are_for(said: list[Any])
         asked.cancel()
 
 
-@jumping
 async def test_a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusal_is_not() -> None:
     async with scene(lock_grant=[b"busy", 20, [b"t" * 32, 1, 2500, b"u" * 32, 0, 1, b"v" * 32, -1, 3]]) as there:
         assert await there.ask(wait=False)[1] == Busy()
@@ -474,7 +450,6 @@ async def test_a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusa
         assert keys_of(released) == [BASE, BASE + b":fence", BASE + b":queue", BASE + b":q:" + there.session.context.id]
 
 
-@jumping
 async def test_a_caller_continues_a_script_that_had_no_time_for_all_free_names() -> None:
     def answer(asked: Asked) -> object:
         return [b"busy", 20, [b"", -2, 0]] if len(there.asked("lock_grant")) < 3 else 7
@@ -488,7 +463,6 @@ async def test_a_caller_continues_a_script_that_had_no_time_for_all_free_names()
         assert not there.asked("lock_recheck")
 
 
-@jumping
 async def test_a_caller_that_continues_a_script_is_undone_with_that_too() -> None:
     def answer(asked: Asked) -> object:
         return [b"busy", 20, [b"", -2, 0]] if len(there.asked("lock_grant")) < 2 else SILENCE
@@ -505,7 +479,6 @@ async def test_a_caller_that_continues_a_script_is_undone_with_that_too() -> Non
 
 
 @pytest.mark.parametrize("gone", ["cancelled", "undone"])
-@jumping
 async def test_where_the_caller_is_gone_the_session_continues_its_script(gone: str) -> None:
     async with scene(lock_grant=Later(0.5, [b"busy", 20, [b"", -2, 0]])) as there:
         request, asked = there.ask(wait=False)
@@ -519,7 +492,6 @@ async def test_where_the_caller_is_gone_the_session_continues_its_script(gone: s
         assert [len(args_of(asked)) for asked in there.asked("lock_recheck")] == [3], "one, for nobody's place"
 
 
-@jumping
 async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> None:
     async with scene(lock_release=b"1 - -2 0") as there:
         request, granted = there.ask()
@@ -529,7 +501,6 @@ async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> 
         assert [len(args_of(asked)) for asked in there.asked("lock_recheck")] == [3], "one, for nobody's place"
 
 
-@jumping
 async def test_turns_that_are_told_are_no_sign_that_wake_ups_are_lost() -> None:
     async with scene() as there:
         there.session.servers.listenings[0].subscriber.listen(there.grantor.channel())
@@ -549,7 +520,6 @@ async def test_turns_that_are_told_are_no_sign_that_wake_ups_are_lost() -> None:
 # Renewing.
 
 
-@jumping
 async def test_a_renewal_says_what_the_server_did() -> None:
     for said, told in [(1, True), (0, False)]:
         async with scene(lock_renew=said) as there:
@@ -565,7 +535,6 @@ async def test_a_renewal_says_what_the_server_did() -> None:
     ("ttl", "round_trip", "seconds"),
     [(30, 0, 1.0), (2, 0, 0.5), (0.4, 0, 0.25), (30, 0.5, 2.0), (3, 0.5, 1.0), (6, 9, 2.0), (0.9, 9, 0.3)],
 )
-@jumping
 async def test_a_renewal_is_given_up_in_time_for_others_before_the_deadline(
     ttl: float, round_trip: float, seconds: float
 ) -> None:
@@ -580,7 +549,6 @@ async def test_a_renewal_is_given_up_in_time_for_others_before_the_deadline(
         assert isinstance(told, RedisTimeoutError)
 
 
-@jumping
 async def test_a_renewal_goes_by_the_pipeline_of_the_thread_that_renews() -> None:
     async with scene(lock_renew=0) as there:
         outcomes: list[object] = []
@@ -594,7 +562,6 @@ async def test_a_renewal_goes_by_the_pipeline_of_the_thread_that_renews() -> Non
     ("kind", "family", "most", "keys"),
     [("lock", "", 100, [b""]), ("semaphore", "", 50, [b"", b":meta"]), ("readwrite", "modes", 50, [b"", b":meta"])],
 )
-@jumping
 async def test_a_renewal_of_many_names_the_keys_the_token_and_the_ttl_of_each(
     kind: str, family: str, most: int, keys: list[bytes]
 ) -> None:
@@ -614,7 +581,6 @@ async def test_a_renewal_of_many_names_the_keys_the_token_and_the_ttl_of_each(
         assert args_of(asked) == [first.token, b"2500", second.token, b"30000"]
 
 
-@jumping
 async def test_each_kind_and_each_session_renews_its_own_together() -> None:
     async with scene() as there, scene() as elsewhere:
         assert there.grantor.together is not elsewhere.grantor.together
@@ -623,7 +589,6 @@ async def test_each_kind_and_each_session_renews_its_own_together() -> None:
         assert semaphore.together is there.session.grantor(Keys("aiolocks:", "readwrite", "orders", "modes")).together
 
 
-@jumping
 async def test_a_renewal_of_many_is_given_up_in_time_for_the_shortest_of_them() -> None:
     async with scene(lock_renew_many=SILENCE) as there:
         await there.ask()[1]
@@ -637,7 +602,6 @@ async def test_a_renewal_of_many_is_given_up_in_time_for_the_shortest_of_them() 
         assert isinstance(told, RedisTimeoutError)
 
 
-@jumping
 async def test_a_renewal_of_many_goes_by_the_pipeline_of_the_thread_that_renews() -> None:
     async with scene(lock_renew_many=[1, 1]) as there:
         outcomes: list[object] = []
@@ -651,7 +615,6 @@ async def test_a_renewal_of_many_goes_by_the_pipeline_of_the_thread_that_renews(
 # Undoing.
 
 
-@jumping
 async def test_an_undo_says_whether_it_ended_a_live_lease() -> None:
     for said, told in [(1, True), (0, False)]:
         async with scene(lock_release=said) as there:
@@ -673,7 +636,6 @@ async def test_an_undo_says_whether_it_ended_a_live_lease() -> None:
 
 
 @pytest.mark.parametrize("ended", [0, 1])
-@jumping
 async def test_grants_in_the_answer_to_an_undo_come_before_its_caller_goes_on(ended: int) -> None:
     order: list[object] = []
     async with scene() as there:
@@ -688,7 +650,6 @@ async def test_grants_in_the_answer_to_an_undo_come_before_its_caller_goes_on(en
         assert turn.result().fence == 41
 
 
-@jumping
 async def test_what_never_left_is_undone_at_once_and_never_leaves() -> None:
     async with scene() as there:
         there.server.slow = 1.0
@@ -701,7 +662,6 @@ async def test_what_never_left_is_undone_at_once_and_never_leaves() -> None:
         assert not there.server.asked
 
 
-@jumping
 async def test_a_caller_that_is_undone_waits_no_more_and_its_turn_is_over() -> None:
     async with scene() as there:
         request, turn = await there.wait_in_line()
@@ -714,7 +674,6 @@ async def test_a_caller_that_is_undone_waits_no_more_and_its_turn_is_over() -> N
 
 
 @pytest.mark.parametrize("ttl", [30.0, 90.0])
-@jumping
 async def test_a_request_that_may_still_come_is_buried_only_if_it_left_over_another_connection(ttl: float) -> None:
     async with scene(lock_grant=SILENCE) as there:
         request, asked = there.ask(ttl=ttl)
@@ -736,7 +695,6 @@ async def test_a_request_that_may_still_come_is_buried_only_if_it_left_over_anot
         assert keys_of(released)[4:] == [BASE + b":t:" + request.token]
 
 
-@jumping
 async def test_a_silence_counts_where_an_undo_may_have_been_carried_out() -> None:
     async def silences(there: Scene) -> int:
         request = there.request()
@@ -755,7 +713,6 @@ async def test_a_silence_counts_where_an_undo_may_have_been_carried_out() -> Non
         assert await silences(there) == 0, "it has not left"
 
 
-@jumping
 async def test_an_undo_is_waited_for_briefly_but_with_others_that_wait_for_longer() -> None:
     async def given_up_after(silences: int, *, others: bool = False) -> float:
         async with scene(lock_release=SILENCE, lock_grant=lambda _: SILENCE if others else 7) as there:
@@ -786,7 +743,6 @@ def had_by(replicas: int) -> dict[str, Any]:
     }
 
 
-@jumping
 async def test_for_replicas_a_lease_is_written_again_a_little_longer_and_never_queued() -> None:
     async with scene(**had_by(2), lock_grant=7) as there:
         await asyncio.sleep(5)
@@ -801,7 +757,6 @@ async def test_for_replicas_a_lease_is_written_again_a_little_longer_and_never_q
 
 
 @pytest.mark.parametrize(("ttl", "bound"), [(30.0, 1.0), (4.0, 1.0), (2.0, 0.5)])
-@jumping
 async def test_replicas_are_waited_for_as_long_as_a_quarter_of_the_ttl_or_a_second(ttl: float, bound: float) -> None:
     async with scene(**had_by(1), lock_grant=7) as there:
         with pytest.raises(RedisTimeoutError, match=rf"orders.*1 of 2 replicas had it within {bound:g} s"):
@@ -809,7 +764,6 @@ async def test_replicas_are_waited_for_as_long_as_a_quarter_of_the_ttl_or_a_seco
         assert clock() == pytest.approx(bound, abs=0.002)
 
 
-@jumping
 async def test_what_was_written_for_replicas_and_not_answered_is_known_to_be_on_its_way() -> None:
     async with scene(**had_by(2), lock_grant=SILENCE) as there:
         request = there.request(2.0)
@@ -821,14 +775,12 @@ async def test_what_was_written_for_replicas_and_not_answered_is_known_to_be_on_
         assert len(there.server.asked) == sent, "replicas are waited for still"
 
 
-@jumping
 async def test_a_lease_that_was_not_there_to_be_written_again_is_not_granted() -> None:
     async with scene(**had_by(2), lock_grant=[b"busy", 20, 0]) as there:
         with pytest.raises(RedisTimeoutError, match="ran out"):
             await there.grantor.replicate(there.request(), 2)
 
 
-@jumping
 async def test_a_caller_whose_write_was_refused_waits_for_no_replicas() -> None:
     async with scene(**had_by(0), lock_grant=ResponseError("OOM command not allowed")) as there:
         with pytest.raises(ResponseError, match="OOM"):
@@ -838,7 +790,6 @@ async def test_a_caller_whose_write_was_refused_waits_for_no_replicas() -> None:
 
 
 @pytest.mark.parametrize(("ttl", "until"), [(30.0, 10.0), (4.0, 3.758)])
-@jumping
 async def test_a_server_that_is_busy_is_ridden_out_for_ten_seconds_and_as_long_as_the_lease_lasts(
     ttl: float, until: float
 ) -> None:
@@ -853,7 +804,6 @@ async def test_a_server_that_is_busy_is_ridden_out_for_ten_seconds_and_as_long_a
 # Other questions.
 
 
-@jumping
 async def test_a_question_goes_with_its_arguments_and_its_own_keys_if_it_has_any() -> None:
     async with scene(lock_statistics=statistics(3, 0)) as there:
         assert await there.grantor.ask("statistics", (0,)) == statistics(3, 0)
@@ -865,7 +815,6 @@ async def test_a_question_goes_with_its_arguments_and_its_own_keys_if_it_has_any
         assert pipeline_in(there.session.context).patience == 1.0
 
 
-@jumping
 async def test_a_request_as_a_waiter_names_its_session_and_passes_grants_on() -> None:
     async with scene("semaphore") as there:
         other, turn = await there.wait_in_line()
@@ -881,7 +830,6 @@ async def test_a_request_as_a_waiter_names_its_session_and_passes_grants_on() ->
             await there.grantor.ask_once("resize", (5,), as_waiter=True)
 
 
-@jumping
 async def test_a_question_is_asked_as_often_as_the_client_would_try_if_it_does_no_harm() -> None:
     troubles: list[object] = [RedisConnectionError("gone"), RedisConnectionError("gone"), statistics(3, 0)]
     async with scene(lock_statistics=lambda _: troubles.pop(0)) as there:
@@ -891,7 +839,6 @@ async def test_a_question_is_asked_as_often_as_the_client_would_try_if_it_does_n
             await there.grantor.ask_once("statistics", (0,))
 
 
-@jumping
 async def test_a_question_that_is_cancelled_before_it_left_never_leaves() -> None:
     async with scene() as there:
         there.server.slow = 1.0
@@ -907,7 +854,6 @@ def statistics(waiting: int, place: int) -> list[int]:
     return [1, 0, waiting, 0, 0, place, 0, 0]
 
 
-@jumping
 async def test_statistics_count_all_waiters_whose_sessions_one_script_cannot_count() -> None:
     places = {0: statistics(100, 7), 7: statistics(20, 9), 9: statistics(3, 0)}
     async with scene(lock_statistics=lambda asked: list(places[int(args_of(asked)[0])])) as there:
@@ -922,7 +868,6 @@ async def test_statistics_count_all_waiters_whose_sessions_one_script_cannot_cou
         assert (await there.grantor.statistics())[2] == 5
 
 
-@jumping
 async def test_statistics_are_asked_for_again_while_leases_have_run_out_that_must_be_dropped_first() -> None:
     answers = [statistics(0, -1), statistics(0, -1), statistics(2, 0)]
     async with scene(lock_statistics=lambda _: answers.pop(0)) as there:
@@ -933,7 +878,6 @@ async def test_statistics_are_asked_for_again_while_leases_have_run_out_that_mus
 @pytest.mark.parametrize(
     ("kind", "script", "beside"), [("lock", "lock/guard", []), ("semaphore", "semaphore/guard", [b":meta"])]
 )
-@jumping
 async def test_a_holder_guards_by_its_own_token(kind: str, script: str, beside: list[bytes]) -> None:
     async with scene(kind) as there:
         request = there.request()
@@ -949,7 +893,6 @@ async def test_a_holder_guards_by_its_own_token(kind: str, script: str, beside: 
 # Scripts that are sent for each token are packed once for all of them.
 
 
-@jumping
 async def test_the_scripts_of_a_lease_go_by_digest_from_the_second_time_on() -> None:
     async with scene() as there:
         for _ in range(2):
@@ -989,7 +932,6 @@ def test_a_request_that_the_server_never_runs_fails_at_once_without_an_undo(refu
     run()
 
 
-@jumping
 async def test_a_caller_that_asks_once_waits_two_seconds_for_a_connection_at_most() -> None:
     """However patient the attempt to connect is that others have begun; and as often as the client would try."""
     server = Answering(lambda asked: 7)

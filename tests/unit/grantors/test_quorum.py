@@ -22,7 +22,7 @@ from aiolocks._grantors.quorum import Quorum, vote_time
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping, timers
+from tests.support.jumping import timers
 from tests.support.virtual import clock
 
 TTL = 2.0
@@ -70,7 +70,6 @@ async def voting(*phases: tuple[float, Says]) -> AsyncIterator[Quorum]:
 EVER = float("inf")
 
 
-@jumping
 async def test_too_few_answers_are_an_error_after_a_second_where_none_were_enough_before() -> None:
     async with voting((EVER, broken)) as majority:
         with pytest.raises(QuorumError):
@@ -78,7 +77,6 @@ async def test_too_few_answers_are_an_error_after_a_second_where_none_were_enoug
         assert 1 <= clock() <= 1 + LONGEST_PAUSE
 
 
-@jumping
 async def test_too_few_answers_are_an_error_after_a_ttl_where_there_were_enough_before() -> None:
     async with voting((0.5, busy), (EVER, broken)) as majority:
         with pytest.raises(QuorumError):
@@ -86,7 +84,6 @@ async def test_too_few_answers_are_an_error_after_a_ttl_where_there_were_enough_
         assert 0.5 + TTL <= clock() <= 0.5 + TTL + 2 * LONGEST_PAUSE
 
 
-@jumping
 async def test_a_majority_that_says_busy_ends_the_time_in_which_too_few_answered() -> None:
     """Who waits for long meets many short outages, which must not add up to an error."""
     outages = [(2.0, broken), (2.5, busy), (4.0, broken), (4.5, busy), (6.0, broken), (EVER, granted)]
@@ -160,7 +157,6 @@ async def ended(task: "asyncio.Task[Any]") -> None:
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (4.0, 1.0), (2.0, 0.5), (0.4, 0.1), (0.1, 0.1)])
-@jumping
 async def test_a_server_has_a_quarter_of_the_ttl_to_vote_and_a_tenth_of_a_second_to_one_second(
     ttl: float, seconds: float
 ) -> None:
@@ -172,7 +168,6 @@ async def test_a_server_has_a_quarter_of_the_ttl_to_vote_and_a_tenth_of_a_second
         assert [caught.value.outcomes[place] == "answered" for place in "abc"] == [True, False, False]
 
 
-@jumping
 async def test_one_server_is_a_majority_of_itself() -> None:
     voter = Voter()
     async with quorum(voter) as majority:
@@ -187,7 +182,6 @@ async def test_one_server_is_a_majority_of_itself() -> None:
         assert [len(voter.times(name)) for name in ("grant", "raise", "renew", "release")] == [1, 1, 2, 1]
 
 
-@jumping
 async def test_no_vote_waits_in_line_at_a_server() -> None:
     """Lines at several servers could wait for each other."""
     voters = [Voter(grant=(takes(100), 7)) for _ in range(3)]
@@ -198,7 +192,6 @@ async def test_no_vote_waits_in_line_at_a_server() -> None:
         assert all(int(ticket) < 0 for ticket in tickets)
 
 
-@jumping
 async def test_the_largest_fencing_token_of_the_vote_is_put_to_all() -> None:
     voters = [Voter(grant=7), Voter(grant=9), Voter(grant=4)]
     async with quorum(*voters) as majority:
@@ -211,7 +204,6 @@ async def test_the_largest_fencing_token_of_the_vote_is_put_to_all() -> None:
     assert len({session_of(voter.tokens("grant")[0]) for voter in voters}) == 3, "each server is told who asks there"
 
 
-@jumping
 async def test_a_fencing_token_that_a_majority_refuses_is_raised_above_what_stands_in_the_way() -> None:
     voters = [Voter(**{"raise": (11, 0)}), Voter(**{"raise": (20, 0)}), Voter()]
     async with quorum(*voters) as majority:
@@ -221,13 +213,11 @@ async def test_a_fencing_token_that_a_majority_refuses_is_raised_above_what_stan
         assert numbers == [b"7", b"21"]
 
 
-@jumping
 async def test_a_fencing_token_that_a_majority_accepts_is_given_though_a_server_refuses_it() -> None:
     async with quorum(Voter(), Voter(), Voter(**{"raise": 20})) as majority:
         assert (await acquire(majority)).fencing_token == 7
 
 
-@jumping
 async def test_a_lease_counts_from_when_the_vote_began() -> None:
     voters = [Voter(grant=Later(0.2, 7), **{"raise": Later(0.1, 0)}) for _ in range(3)]
     async with quorum(*voters) as majority:
@@ -237,7 +227,6 @@ async def test_a_lease_counts_from_when_the_vote_began() -> None:
 
 
 @pytest.mark.parametrize(("spare", "given"), [(0.001, True), (0.0, False), (-0.001, False)])
-@jumping
 async def test_what_is_agreed_on_when_the_lease_is_over_is_given_back(spare: float, given: bool) -> None:
     ttl = 0.1
     delay = deadline(0, ttl) - spare
@@ -256,7 +245,6 @@ async def test_what_is_agreed_on_when_the_lease_is_over_is_given_back(spare: flo
         assert [len(set(voter.tokens("grant"))) for voter in voters] == [2, 2, 2], "asked for anew"
 
 
-@jumping
 async def test_an_attempt_whose_agreeing_took_too_long_is_repeated_however_long_that_goes_on() -> None:
     voters = [Voter(**{"raise": (*[Later(0.095, 0)] * 30, 0)}) for _ in range(3)]
     async with quorum(*voters) as majority:
@@ -264,7 +252,6 @@ async def test_an_attempt_whose_agreeing_took_too_long_is_repeated_however_long_
         assert clock() > 30 * 0.095
 
 
-@jumping
 async def test_too_few_servers_that_agree_are_an_error_that_names_the_outcome_of_each() -> None:
     async with quorum(
         Voter(**{"raise": RedisTimeoutError()}),
@@ -282,7 +269,6 @@ async def test_too_few_servers_that_agree_are_an_error_that_names_the_outcome_of
         assert outcomes["e"] != "answered"
 
 
-@jumping
 async def test_where_too_few_can_answer_the_others_have_a_tenth_of_a_second_to_say_so() -> None:
     """The error says what became of each; and one that hangs keeps nobody from asking again."""
     slow, hung = Voter(grant=Later(0.05, takes(100))), Voter(grant=SILENCE)
@@ -296,7 +282,6 @@ async def test_where_too_few_can_answer_the_others_have_a_tenth_of_a_second_to_s
             assert 0.05 < second - first < 0.1 + LONGEST_PAUSE
 
 
-@jumping
 async def test_a_server_that_hangs_holds_up_no_decision_of_the_others() -> None:
     async with quorum(Voter(), Voter(), Voter(grant=SILENCE, **{"raise": SILENCE})) as majority:
         await acquire(majority)
@@ -306,7 +291,6 @@ async def test_a_server_that_hangs_holds_up_no_decision_of_the_others() -> None:
         assert clock() == 0
 
 
-@jumping
 async def test_votes_leave_no_timers_behind() -> None:
     async with quorum(*(Voter() for _ in range(3))) as majority:
         for _ in range(100):
@@ -319,7 +303,6 @@ async def test_votes_leave_no_timers_behind() -> None:
 # What was granted in vain.
 
 
-@jumping
 async def test_a_caller_that_asks_a_quorum_once_gives_grants_back_before_it_learns_that_it_is_held() -> None:
     voters = [Voter(release=Later(0.2, 1)), Voter(grant=takes(1500)), Voter(grant=takes(900))]
     async with quorum(*voters) as majority:
@@ -331,7 +314,6 @@ async def test_a_caller_that_asks_a_quorum_once_gives_grants_back_before_it_lear
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (0.5, 0.5)])
-@jumping
 async def test_a_caller_that_asks_a_quorum_once_waits_for_that_a_second_or_the_ttl_at_most(
     ttl: float, seconds: float
 ) -> None:
@@ -340,7 +322,6 @@ async def test_a_caller_that_asks_a_quorum_once_waits_for_that_a_second_or_the_t
         assert clock() == pytest.approx(seconds)
 
 
-@jumping
 async def test_a_failed_attempt_is_given_back_before_the_next_and_under_another_token() -> None:
     voters = [Voter(), Voter(grant=(takes(100), takes(100), 8)), Voter(grant=takes(100))]
     async with quorum(*voters) as majority:
@@ -354,7 +335,6 @@ async def test_a_failed_attempt_is_given_back_before_the_next_and_under_another_
         assert len({first, second, third}) == 3
 
 
-@jumping
 async def test_a_cancelled_attempt_is_given_back() -> None:
     voters = [Voter(), Voter(grant=Later(0.2, takes(100))), Voter(grant=Later(0.2, takes(100)))]
     async with quorum(*voters) as majority:
@@ -366,7 +346,6 @@ async def test_a_cancelled_attempt_is_given_back() -> None:
         assert not any(context.undos.under_way or context.tokens for context in majority._contexts)
 
 
-@jumping
 async def test_a_lease_is_released_where_a_majority_says_that_it_was_live() -> None:
     for releases, expected in [
         ((1, 1, 0), True),
@@ -382,7 +361,6 @@ async def test_a_lease_is_released_where_a_majority_says_that_it_was_live() -> N
 # A lease that is kept.
 
 
-@jumping
 async def test_a_lease_lives_for_as_long_as_a_majority_renews_it() -> None:
     voters = [Voter(), Voter(), Voter(renew=0)]
     async with quorum(*voters) as majority:
@@ -393,7 +371,6 @@ async def test_a_lease_lives_for_as_long_as_a_majority_renews_it() -> None:
         assert await lease.release()
 
 
-@jumping
 async def test_a_lease_that_a_majority_does_not_renew_is_lost() -> None:
     async with quorum(Voter(), Voter(renew=0), Voter(renew=0)) as majority:
         lease = await acquire(majority, ttl=3)
@@ -401,7 +378,6 @@ async def test_a_lease_that_a_majority_does_not_renew_is_lost() -> None:
         assert clock() <= 1.1
 
 
-@jumping
 async def test_what_was_granted_a_while_ago_is_made_whole_where_a_majority_has_it_still() -> None:
     voters = [Voter(grant=8), Voter(), Voter(renew=0)]
     async with quorum(*voters) as majority:
@@ -414,7 +390,6 @@ async def test_what_was_granted_a_while_ago_is_made_whole_where_a_majority_has_i
         assert [len(voter.times("grant")) for voter in voters] == [1, 1, 1]
 
 
-@jumping
 async def test_an_old_grant_without_a_majority_is_given_back_and_asked_for_again() -> None:
     voters = [Voter(grant=(8, 9)), Voter(renew=0), Voter(renew=0)]
     async with quorum(*voters) as majority:
@@ -430,7 +405,6 @@ async def test_an_old_grant_without_a_majority_is_given_back_and_asked_for_again
 # How long it is tried.
 
 
-@jumping
 async def test_pauses_between_attempts_are_random_and_double_up_to_a_fifth_of_a_second() -> None:
     """A rival whose attempt met with this one may win meanwhile."""
     pauses: dict[int, list[float]] = {}
@@ -452,7 +426,6 @@ async def test_pauses_between_attempts_are_random_and_double_up_to_a_fifth_of_a_
 
 
 @pytest.mark.parametrize(("round_trip", "mean"), [(0.01, 0.04), (0.02, 0.08), (0.2, 0.1)])
-@jumping
 async def test_the_first_pause_grows_with_the_slowest_round_trip_up_to_a_tenth_of_a_second(
     round_trip: float, mean: float
 ) -> None:
@@ -467,7 +440,6 @@ async def test_the_first_pause_grows_with_the_slowest_round_trip_up_to_a_tenth_o
     assert mean < max(pauses) <= 1.5 * mean + 1e-6
 
 
-@jumping
 async def test_an_attempt_after_too_few_answers_begins_only_after_a_pause() -> None:
     voter = Voter(grant=BROKEN)
     async with quorum(voter) as majority:
@@ -476,7 +448,6 @@ async def test_an_attempt_after_too_few_answers_begins_only_after_a_pause() -> N
         assert len(voter.times("grant")) < 15
 
 
-@jumping
 async def test_a_caller_that_asks_a_quorum_once_learns_of_too_few_answers_after_a_second_too() -> None:
     async with voting((EVER, broken)) as majority:
         with pytest.raises(QuorumError):
@@ -487,7 +458,6 @@ async def test_a_caller_that_asks_a_quorum_once_learns_of_too_few_answers_after_
 @pytest.mark.parametrize(
     "answers", [[RUNS_A_SCRIPT] * 3, [RUNS_A_SCRIPT, RUNS_A_SCRIPT, BROKEN], [RUNS_A_SCRIPT, 7, BROKEN]]
 )
-@jumping
 async def test_servers_busy_with_another_programs_script_are_waited_for_up_to_ten_seconds(
     answers: list[object],
 ) -> None:
@@ -501,7 +471,6 @@ async def test_servers_busy_with_another_programs_script_are_waited_for_up_to_te
         assert clock() == began, "whoever asks once is told at once, and asked again by the client's own policy"
 
 
-@jumping
 async def test_a_server_busy_with_a_script_is_not_waited_for_where_it_would_make_no_majority() -> None:
     async with quorum(Voter(grant=RUNS_A_SCRIPT), Voter(grant=BROKEN), Voter(grant=BROKEN)) as majority:
         with pytest.raises(QuorumError):
@@ -509,7 +478,6 @@ async def test_a_server_busy_with_a_script_is_not_waited_for_where_it_would_make
         assert clock() <= 1 + LONGEST_PAUSE
 
 
-@jumping
 async def test_servers_that_had_answered_are_waited_for_a_whole_ttl_though_a_script_keeps_them_busy() -> None:
     def script() -> object:
         raise RUNS_A_SCRIPT
@@ -523,7 +491,6 @@ async def test_servers_that_had_answered_are_waited_for_a_whole_ttl_though_a_scr
 
 
 @pytest.mark.parametrize("answers", [[7, takes(1500), SILENCE], [takes(900), takes(1500), takes(2500)]])
-@jumping
 async def test_a_caller_whose_time_is_over_is_told_when_a_majority_may_be_free(answers: list[object]) -> None:
     async with quorum(*(Voter(grant=answer) for answer in answers)) as majority:
         with pytest.raises(AcquireTimeoutError) as caught:
@@ -532,7 +499,6 @@ async def test_a_caller_whose_time_is_over_is_told_when_a_majority_may_be_free(a
         assert clock() == pytest.approx(0.2)
 
 
-@jumping
 async def test_a_caller_whose_time_is_over_is_told_of_servers_that_did_not_answer() -> None:
     async with quorum(Voter(), Voter(grant=SILENCE), Voter(grant=SILENCE)) as majority:
         with pytest.raises(QuorumError) as caught:
@@ -540,7 +506,6 @@ async def test_a_caller_whose_time_is_over_is_told_of_servers_that_did_not_answe
         assert caught.value.outcomes == {"a": "answered", "b": "no answer in time", "c": "no answer in time"}
 
 
-@jumping
 async def test_a_caller_whose_time_is_over_is_told_of_the_attempt_before_where_that_says_more() -> None:
     second = (takes(1500), SILENCE)
     async with quorum(*(Voter(grant=second) for _ in range(3))) as majority:
@@ -552,7 +517,6 @@ async def test_a_caller_whose_time_is_over_is_told_of_the_attempt_before_where_t
             await acquire(majority, ttl=30, timeout=0.2)
 
 
-@jumping
 async def test_a_caller_whose_time_is_over_while_servers_agree_is_not_told_that_others_hold_it() -> None:
     voters = [Voter(grant=(BROKEN, 7), **{"raise": SILENCE}) for _ in range(3)]
     async with quorum(*voters) as majority:
@@ -581,7 +545,6 @@ async def test_a_caller_whose_time_is_over_while_servers_agree_is_not_told_that_
         ([[0, 0, 0], (RUNS_A_SCRIPT, [0, 3, 0]), RUNS_A_SCRIPT], (False, 3, 0)),
     ],
 )  # fmt: skip
-@jumping
 async def test_a_majority_says_whether_it_is_held_and_the_largest_fencing_token_is_told(
     replies: list[Any], expected: tuple[bool, int, int]
 ) -> None:
@@ -592,7 +555,6 @@ async def test_a_majority_says_whether_it_is_held_and_the_largest_fencing_token_
 
 
 @pytest.mark.parametrize("others", [[BROKEN, BROKEN], [BROKEN, SILENCE], [SILENCE, SILENCE], [[0, 3, 0], BROKEN]])
-@jumping
 async def test_statistics_that_a_majority_does_not_give_are_an_error(others: list[Any]) -> None:
     voters = [Voter(statistics=other) for other in others]
     async with quorum(Voter(), *voters) as majority:
@@ -602,7 +564,6 @@ async def test_statistics_that_a_majority_does_not_give_are_an_error(others: lis
         assert clock() == (0.5 if SILENCE in others else 0)
 
 
-@jumping
 async def test_statistics_wait_up_to_ten_seconds_for_servers_busy_with_another_programs_script() -> None:
     async with quorum(*(Voter(statistics=RUNS_A_SCRIPT) for _ in range(3))) as majority:
         with pytest.raises(QuorumError):
@@ -613,7 +574,6 @@ async def test_statistics_wait_up_to_ten_seconds_for_servers_busy_with_another_p
 # A loop that stands still, and slow servers.
 
 
-@jumping
 async def test_a_loop_that_stands_still_between_two_attempts_ends_no_session_of_theirs() -> None:
     """What was granted by then could not be released any more."""
     voters = [Voter(grant=(takes(100), 7)) for _ in range(3)]
@@ -624,13 +584,11 @@ async def test_a_loop_that_stands_still_between_two_attempts_ends_no_session_of_
         assert [len(voter.pool.connections) for voter in voters] == [1, 1, 1]
 
 
-@jumping
 async def test_statistics_of_slow_servers_are_waited_for_as_long_as_a_vote_of_theirs() -> None:
     async with quorum(*(Voter(statistics=Later(0.9, [0, 3, 0])) for _ in range(3))) as majority:
         assert await majority.statistics(30) == (False, 3, 0)
 
 
-@jumping
 async def test_too_few_servers_that_agree_are_an_error_after_a_ttl_where_enough_had_answered_before() -> None:
     async with quorum(*(Voter(**{"raise": BROKEN}) for _ in range(3))) as majority:
         with pytest.raises(QuorumError):

@@ -17,7 +17,6 @@ from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from tests.support.answering import Answering, Asked, Later
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 TTL = 1.0
@@ -38,7 +37,6 @@ async def replicated(wait: object) -> AsyncIterator[tuple[Answering, RedisGranto
         await server.close()
 
 
-@jumping
 async def test_a_lease_that_enough_replicas_have_counts_from_when_it_was_written_for_them() -> None:
     async with replicated(Later(0.2, 1)) as (server, grantor):
         await asyncio.sleep(5)
@@ -47,7 +45,6 @@ async def test_a_lease_that_enough_replicas_have_counts_from_when_it_was_written
         assert [asked.what for asked in server.asked] == ["lock_grant", "WAIT"]
 
 
-@jumping
 async def test_a_lease_that_ran_out_before_its_replicas_were_heard_of_is_not_had() -> None:
     """They have it, and so may whoever was granted it since."""
     async with replicated(Later(TTL, 1)) as (_, grantor):
@@ -57,7 +54,6 @@ async def test_a_lease_that_ran_out_before_its_replicas_were_heard_of_is_not_had
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0, 5.0])
-@jumping
 async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undone(timeout: float | None) -> None:
     async with replicated(Later(TTL, 1)) as (server, grantor):
         options, request = Options(TTL, timeout, replicas=1), Request(TTL, 1, wait=timeout != 0)
@@ -68,7 +64,6 @@ async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undon
         assert not grantor.context.tokens
 
 
-@jumping
 async def test_a_lease_that_too_few_replicas_have_is_not_had() -> None:
     async with replicated(Later(0.05, 0)) as (_, grantor):
         with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
@@ -76,7 +71,6 @@ async def test_a_lease_that_too_few_replicas_have_is_not_had() -> None:
         assert clock() == pytest.approx(TTL / 4, abs=0.051)
 
 
-@jumping
 async def test_of_several_names_a_lease_that_ran_out_while_another_awaited_replicas_is_not_granted() -> None:
     """The first is had at once; the second is put off by a script of somebody else's, and then by a slow replica."""
     asked_for: list[bytes] = []
@@ -105,10 +99,7 @@ async def test_of_several_names_a_lease_that_ran_out_while_another_awaited_repli
 
 
 @pytest.mark.parametrize("lapsed", [False, True])
-@jumping
-async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_a_new_grant(
-    lapsed: bool,
-) -> None:
+async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_a_new_grant(lapsed: bool) -> None:
     """It had run out on the server by then: who held it meanwhile may be ahead of what the other levels know."""
     asked_for: list[bytes] = []
 

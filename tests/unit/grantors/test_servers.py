@@ -107,7 +107,6 @@ def test_a_waiter_that_polls_on_a_cluster_is_woken_again_once_the_node_of_the_na
     run()
 
 
-@jumping
 async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_the_last() -> None:
     """A lock and a semaphore of one name, or the paths below one root."""
     nodes = Busy()
@@ -208,7 +207,6 @@ def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
     run()
 
 
-@jumping
 async def test_a_caller_that_gives_up_while_a_release_is_awaited_asks_no_more() -> None:
     nodes = Moving(0.2, 0.01)
     lock = Lock(nodes.client, "orders", wait_release=False)
@@ -224,7 +222,6 @@ async def test_a_caller_that_gives_up_while_a_release_is_awaited_asks_no_more() 
     assert not nodes.held
 
 
-@jumping
 async def test_leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_others() -> None:
     """Of a MultiLock, if any of its names has."""
     nodes = Nodes(1, 2, does=lambda node, asked: 7 if asked.what == "lock_grant" else 1)

@@ -32,7 +32,6 @@ from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import PlainCommand
 from aiolocks.testing import ScriptedGrantor
 from tests.support.answering import SILENCE, Answering, Asked, ended
-from tests.support.jumping import jumping
 from tests.support.network import until
 from tests.support.virtual import clock
 
@@ -146,7 +145,6 @@ def test_two_threads_may_find_the_sessions_of_one_closed_loop_at_the_same_moment
 # How long it lasts.
 
 
-@jumping
 async def test_a_session_ends_half_a_second_after_the_last_lease() -> None:
     server = granting()
     lease = await acquired(server)
@@ -165,7 +163,6 @@ async def test_a_session_ends_half_a_second_after_the_last_lease() -> None:
     Session.of(server).close()
 
 
-@jumping
 async def test_a_session_that_is_used_again_meanwhile_is_connected_and_ends_that_much_later() -> None:
     server = granting()
     session = Session.of(server)
@@ -180,7 +177,6 @@ async def test_a_session_that_is_used_again_meanwhile_is_connected_and_ends_that
     assert ended(session)
 
 
-@jumping
 async def test_a_session_lasts_for_a_lease_that_was_acquired_just_before_its_end() -> None:
     server = granting()
     session = Session.of(server)
@@ -195,7 +191,6 @@ async def test_a_session_lasts_for_a_lease_that_was_acquired_just_before_its_end
     await asyncio.sleep(0)
 
 
-@jumping
 async def test_a_session_lasts_while_questions_are_not_answered() -> None:
     session = Session.of(granting())
     with session.context.keep_open():
@@ -210,7 +205,6 @@ async def test_a_session_lasts_while_questions_are_not_answered() -> None:
     assert ended(session)
 
 
-@jumping
 async def test_it_lasts_until_what_undoes_a_lease_is_answered_or_pointless() -> None:
     """W14: else one lost reply would keep the lock for its whole ttl."""
     server = granting(lock_release=SILENCE)
@@ -225,7 +219,6 @@ async def test_it_lasts_until_what_undoes_a_lease_is_answered_or_pointless() -> 
     assert isinstance(releasing.exception(), RedisError)
 
 
-@jumping
 async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
     server = granting(lock_renew=0)
     session, channel = Session.of(server), server.grantor().channel()
@@ -248,7 +241,6 @@ async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
 # What ends with it.
 
 
-@jumping
 async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> None:
     server = granting(lock_release=SILENCE)
     session = Session.of(server)
@@ -275,7 +267,6 @@ async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> Non
     assert len(server.tried) == tried
 
 
-@jumping
 async def test_its_end_is_awaited_no_more_once_it_has_come() -> None:
     session = Session.of(granting())
     for _ in range(3):
@@ -285,7 +276,6 @@ async def test_its_end_is_awaited_no_more_once_it_has_come() -> None:
     assert not our_timers()
 
 
-@jumping
 async def test_what_was_in_its_way_when_an_undo_failed_is_still_said_at_its_end() -> None:
     server = granting(lock_release=ResponseError("BUSY Redis is busy running a script"))
     session = Session.of(server)
@@ -297,7 +287,6 @@ async def test_what_was_in_its_way_when_an_undo_failed_is_still_said_at_its_end(
         await releasing
 
 
-@jumping
 async def test_an_undo_that_comes_after_the_end_is_of_no_use() -> None:
     session = Session.of(granting())
     grantor = ScriptedGrantor(session=session)
@@ -307,7 +296,6 @@ async def test_an_undo_that_comes_after_the_end_is_of_no_use() -> None:
         release.outcome()
 
 
-@jumping
 async def test_a_task_of_ours_that_has_ended_is_forgotten() -> None:
     session = Session.of(granting())
     tasks: list[weakref.ref[Any]] = []
@@ -324,7 +312,6 @@ async def test_a_task_of_ours_that_has_ended_is_forgotten() -> None:
     session.close()
 
 
-@jumping
 async def test_what_has_ended_does_not_wait_for_the_end_of_its_loop() -> None:
     loop: Any = asyncio.get_running_loop()
     before = len(loop._asyncgens)
@@ -368,7 +355,6 @@ def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
 # What is delivered.
 
 
-@jumping
 async def test_a_lease_that_no_caller_here_wants_is_given_back_once_and_for_as_long_as_it_lasts() -> None:
     """W5: at once, rather than when it expires."""
     server = granting(lock_release=ResponseError("OOM"))
@@ -389,7 +375,6 @@ async def test_a_lease_that_no_caller_here_wants_is_given_back_once_and_for_as_l
     assert not session.context.undos.under_way
 
 
-@jumping
 async def test_a_session_ends_once_a_lease_that_its_caller_dropped_is_remembered_no_more() -> None:
     """Until another TTL after it has lapsed, `lock.release()` says that it was lost."""
     server = granting()
@@ -407,7 +392,6 @@ async def test_a_session_ends_once_a_lease_that_its_caller_dropped_is_remembered
     assert ended(session)
 
 
-@jumping
 async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
     session = Session.of(granting())
     stub = ScriptedGrantor(session=session)
@@ -421,7 +405,6 @@ async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
     session.close()
 
 
-@jumping
 async def test_all_callers_of_one_name_stand_in_one_queue() -> None:
     session, other = Session.of(granting()), Session.of(granting())
     one, again = (session.grantor(Keys("aiolocks:", "lock", "orders")) for _ in range(2))
@@ -442,7 +425,6 @@ def queueing(**others: object) -> Answering:
     return granting(lock_grant=[b"queued", 7, 20_000, 0, 0, 0], lock_recheck=[0, 20_000, 0, 0, [7], 0], **others)
 
 
-@jumping
 async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.LogCaptureFixture) -> None:
     server, other = queueing(), queueing()
     for each in (server, server, other):
@@ -464,7 +446,6 @@ async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.Log
     assert all("lacks the rights" in message and "in 1 s" in message for message in caplog.messages)
 
 
-@jumping
 async def test_a_session_that_can_be_woken_again_rechecks_at_once_under_its_own_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -603,7 +584,6 @@ async def test_a_forked_child_keeps_neither_the_leases_nor_the_connections_of_it
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@jumping
 async def test_in_a_forked_child_a_link_that_cannot_be_detached_keeps_no_other_attached() -> None:
     failing, other = sessions = [Session.of(granting()) for _ in range(2)]
     said, saying = os.pipe()

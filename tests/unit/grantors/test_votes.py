@@ -153,9 +153,7 @@ def test_a_tally_tells_as_soon_as_no_further_answer_can_change_it(size: int, nee
 
 
 @one_by_one("size", range(1, 6))
-def test_a_vote_is_decided_as_soon_as_missing_answers_cannot_change_it(
-    size: int,
-) -> None:
+def test_a_vote_is_decided_as_soon_as_missing_answers_cannot_change_it(size: int) -> None:
     def result(votes: Sequence[str]) -> tuple[bool, bool]:
         granted, busy = votes.count("granted"), votes.count("busy")
         return 2 * granted > size, 2 * (granted + busy) > size

@@ -16,7 +16,6 @@ from aiolocks._grantors import wait_queue as _wait_queue
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended, session_of
 from tests.support.extension import Adding
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 HELD = 20_000
@@ -136,7 +135,6 @@ def tell(hall: Hall, request: Request, fence: int) -> None:
     ("busy_ms", "soonest", "latest"),
     [(HELD, 1.0, 1.0), (500, 0.502, 0.512), (0, 0.002, 0.012), (-2, 0.002, 0.012), (-1, 0.1, 0.5)],
 )
-@jumping
 async def test_a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval(
     busy_ms: int, soonest: float, latest: float
 ) -> None:
@@ -151,7 +149,6 @@ async def test_a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_afte
             assert soonest - 1e-6 <= gap <= latest + 0.001
 
 
-@jumping
 async def test_a_waiter_that_knows_of_an_earlier_end_makes_the_queue_recheck_then_and_once() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -166,7 +163,6 @@ async def test_a_waiter_that_knows_of_an_earlier_end_makes_the_queue_recheck_the
         assert gaps(hall.rechecks()) == [1.0, 1.0, 1.0]
 
 
-@jumping
 async def test_a_waiter_that_knows_of_a_later_end_delays_no_recheck() -> None:
     hall = Hall()
     hall.busy_ms = 300
@@ -178,7 +174,6 @@ async def test_a_waiter_that_knows_of_a_later_end_delays_no_recheck() -> None:
         assert 0.3 < hall.rechecks()[0] < 0.32
 
 
-@jumping
 async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so() -> None:
     """W3: the session is taken for dead after three intervals; four are within any waiter's TTL."""
     hall = Hall()
@@ -200,7 +195,6 @@ async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so()
         assert words(hall.of("lock_recheck")[-1])[2] == b"300"
 
 
-@jumping
 async def test_the_shortest_ttl_counts_in_whatever_order_they_are_answered() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -210,7 +204,6 @@ async def test_the_shortest_ttl_counts_in_whatever_order_they_are_answered() -> 
         assert set(gaps(hall.rechecks()[:5])) == {0.1}
 
 
-@jumping
 async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter_begins_again() -> None:
     hall = Hall()
     async with session_of(hall) as session:
@@ -233,7 +226,6 @@ async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter
         assert words(hall.of("lock_recheck")[-1])[2] == b"3000"
 
 
-@jumping
 async def test_a_crowd_is_listed_in_parts() -> None:
     """No script keeps the server from all others for long."""
     hall = Hall()
@@ -247,7 +239,6 @@ async def test_a_crowd_is_listed_in_parts() -> None:
         assert len(hall.rechecks()) == 4
 
 
-@jumping
 async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -266,7 +257,6 @@ async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(
         assert round(third - second, 3) == 1.0
 
 
-@jumping
 async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -278,7 +268,6 @@ async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one() -> No
         assert 0.3 <= hall.rechecks()[0] <= 0.31
 
 
-@jumping
 async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -297,7 +286,6 @@ async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_ne
 # What it asks, and what follows.
 
 
-@jumping
 async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -319,7 +307,6 @@ async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits()
         assert request.turn.result() == Granted(41, request.valid_from)
 
 
-@jumping
 async def test_a_turn_that_was_not_told_is_found() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -333,7 +320,6 @@ async def test_a_turn_that_was_not_told_is_found() -> None:
         assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
 
 
-@jumping
 async def test_grants_in_an_answer_are_delivered() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -343,7 +329,6 @@ async def test_grants_in_an_answer_are_delivered() -> None:
         assert request.turn.result() == Granted(41, hall.rechecks()[0])
 
 
-@jumping
 async def test_one_for_whom_waiting_would_never_end_is_told_so() -> None:
     """As the limit in force, which stands last in the answer, has become smaller."""
     hall = Hall()
@@ -398,7 +383,6 @@ async def find_turn(hall: Hall, *, told: bool = False) -> None:
     await asyncio.sleep(0.2)
 
 
-@jumping
 async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription() -> None:
     hall = Hall()
 
@@ -416,7 +400,6 @@ async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscr
         assert await subscriptions() == 3
 
 
-@jumping
 async def test_a_turn_that_is_told_while_its_recheck_is_under_way_was_told() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -426,7 +409,6 @@ async def test_a_turn_that_is_told_while_its_recheck_is_under_way_was_told() -> 
         assert len(hall.times("SUBSCRIBE")) == 1
 
 
-@jumping
 async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -440,7 +422,6 @@ async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscrib
         assert len(hall.times("SUBSCRIBE")) == 1
 
 
-@jumping
 async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -456,7 +437,6 @@ async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_an
                 await asyncio.sleep(0.01)
 
 
-@jumping
 async def test_what_was_not_found_before_it_polled_does_not_count_after() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -472,7 +452,6 @@ async def test_what_was_not_found_before_it_polled_does_not_count_after() -> Non
         assert len(hall.times("PUBSUB")) == 1
 
 
-@jumping
 async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_found() -> None:
     """As where all tasks of the loop were cancelled, which nevertheless goes on."""
     hall = Hall()
@@ -485,7 +464,6 @@ async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_foun
         assert not polls(hall)
 
 
-@jumping
 async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll() -> None:
     """W15: a subscription that moved or was lost is no sign of missing rights."""
     hall = Hall()
@@ -501,7 +479,6 @@ async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll(
 # Polling.
 
 
-@jumping
 async def test_a_session_that_may_not_subscribe_polls_four_times_a_second_and_its_name_says_so() -> None:
     hall = Hall()
     hall.allows, hall.found = False, 0
@@ -528,7 +505,6 @@ async def turn_to_polling(hall: Hall) -> Request:
     return request
 
 
-@jumping
 async def test_a_session_with_a_new_name_leaves_the_queue_under_the_old_and_asks_for_its_old_place() -> None:
     """W15: in this order, as a waiter in two lines could be granted twice."""
     hall = Hall()
@@ -546,7 +522,6 @@ async def test_a_session_with_a_new_name_leaves_the_queue_under_the_old_and_asks
         assert len(hall.farewells()) == 1
 
 
-@jumping
 async def test_a_turn_that_comes_while_it_takes_leave_is_had() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -558,7 +533,6 @@ async def test_a_turn_that_comes_while_it_takes_leave_is_had() -> None:
         assert request.turn.result().fence == 41
 
 
-@jumping
 async def test_leave_that_was_refused_is_taken_again_and_again_until_the_old_name_is_dead_anyway() -> None:
     hall = Hall()
     hall.farewell = ResponseError("OOM")
@@ -570,7 +544,6 @@ async def test_leave_that_was_refused_is_taken_again_and_again_until_the_old_nam
         assert 2.9 < times[-1] - times[0] <= 3.0
 
 
-@jumping
 async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next() -> None:
     hall = Hall()
     hall.farewell = SILENCE
@@ -586,7 +559,6 @@ async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_
         assert len(hall.farewells()) == 2
 
 
-@jumping
 async def test_a_session_that_has_ended_leaves_no_queue_any_more() -> None:
     hall = Hall()
     hall.farewell = ResponseError("OOM")
@@ -605,7 +577,6 @@ def forgetful(hall: Hall) -> None:
     hall.places = lambda token: 0
 
 
-@jumping
 async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket() -> None:
     """As after a restart, or silence for too long."""
     hall = Hall()
@@ -621,7 +592,6 @@ async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_tic
         assert len(hall.of("lock_grant")) == 3, "it was forgotten once more"
 
 
-@jumping
 async def test_one_recheck_is_on_its_way_at_a_time() -> None:
     hall = Hall()
     async with session_of(hall) as session:
@@ -635,7 +605,6 @@ async def test_one_recheck_is_on_its_way_at_a_time() -> None:
         assert len(hall.of("lock_grant")) == 2
 
 
-@jumping
 async def test_a_waiter_that_asks_for_its_old_place_can_be_granted_at_once() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -649,7 +618,6 @@ async def test_a_waiter_that_asks_for_its_old_place_can_be_granted_at_once() -> 
         assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
 
 
-@jumping
 async def test_a_waiter_that_is_refused_its_old_place_gets_the_error() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -662,7 +630,6 @@ async def test_a_waiter_that_is_refused_its_old_place_gets_the_error() -> None:
         assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
 
 
-@jumping
 async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -684,7 +651,6 @@ async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else()
         assert not hall.grantor().line.waiting
 
 
-@jumping
 async def test_a_waiter_that_is_alone_with_its_trouble_goes_on_asking() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -698,7 +664,6 @@ async def test_a_waiter_that_is_alone_with_its_trouble_goes_on_asking() -> None:
 
 
 @pytest.mark.parametrize("turns", range(6))
-@jumping
 async def test_a_grant_is_had_though_the_task_that_asked_for_an_old_place_is_cancelled_as_it_comes(turns: int) -> None:
     """As by a program that cancels all tasks there are, and goes on."""
     hall = Hall()
@@ -717,7 +682,6 @@ async def test_a_grant_is_had_though_the_task_that_asked_for_an_old_place_is_can
         assert request.turn.result().fence == 41
 
 
-@jumping
 async def test_whatever_else_goes_wrong_with_an_old_place_is_raised() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -734,7 +698,6 @@ async def test_whatever_else_goes_wrong_with_an_old_place_is_raised() -> None:
         assert not hall.grantor().line.waiting
 
 
-@jumping
 async def test_a_loop_whose_tasks_were_all_cancelled_and_that_goes_on_asks_for_the_old_place_again() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -752,7 +715,6 @@ async def test_a_loop_whose_tasks_were_all_cancelled_and_that_goes_on_asks_for_t
 # No answer.
 
 
-@jumping
 async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -786,7 +748,6 @@ async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each()
         assert len(hall.tried) == tried_then
 
 
-@jumping
 async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_them_left() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -801,7 +762,6 @@ async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_the
         assert isinstance(request.turn.exception(), RedisError)
 
 
-@jumping
 async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble() -> None:
     """Its own answer comes behind that one."""
     hall = Hall()
@@ -815,7 +775,6 @@ async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble() ->
         assert 1.7 + 4.6 <= clock() < 9.5
 
 
-@jumping
 async def test_trouble_that_is_not_redis_own_is_raised_as_such() -> None:
     """So that a caller can name what may happen."""
     hall = Hall()
@@ -830,7 +789,6 @@ async def test_trouble_that_is_not_redis_own_is_raised_as_such() -> None:
         assert str(error) == "no route to host"
 
 
-@jumping
 async def test_the_end_of_the_session_wakes_all_waiters() -> None:
     hall = Hall()
     async with session_of(hall) as session:
@@ -846,7 +804,6 @@ async def test_the_end_of_the_session_wakes_all_waiters() -> None:
 # Beside others.
 
 
-@jumping
 async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -875,7 +832,6 @@ async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_serve
         assert words(hall.of("lock_grant")[-1])[3] == b"+", "a re-check has told the server"
 
 
-@jumping
 async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_stands() -> None:
     hall = Hall()
     async with session_of(hall):
@@ -893,7 +849,6 @@ async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_s
 MORE = -2
 
 
-@jumping
 async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once() -> None:
     hall = Hall()
     async with session_of(hall) as session:
@@ -919,7 +874,6 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once()
         assert len(hall.rechecks()) == 3, "trouble with one is no reason against the next"
 
 
-@jumping
 async def test_a_session_that_hands_over_stays_for_a_while() -> None:
     hall = Hall()
     async with session_of(hall) as session:

@@ -13,7 +13,6 @@ from aiolocks._redis.clients import place_of, pool_of, server_of
 from aiolocks._redis.in_memory import memory_client
 from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
-from tests.support.jumping import jumping
 from tests.support.primitives import EVERY_ROW
 
 
@@ -81,7 +80,6 @@ def test_kind_and_family_are_no_public_names() -> None:
             assert name not in dir(each)
 
 
-@jumping
 async def test_statistics_count_all_waiters_and_locked_of_a_mode_counts_none() -> None:
     """One script counts the waiters of some sessions, and says where the next is to begin."""
     places = {0: [1, 1, 100, 41, 1, 7, 0, 0], 7: [1, 1, 20, 41, 1, 0, 0, 0]}

@@ -12,7 +12,6 @@ from aiolocks import LeaseLostError, RWLock
 from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._core.timing import deadline
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
@@ -52,7 +51,6 @@ async def serving(**answers: Any) -> AsyncIterator[Server]:
 # Upgrades.
 
 
-@jumping
 async def test_what_cannot_be_upgraded_says_so_whatever_else_is_wrong() -> None:
     async with serving() as server:
         anyhow: Any = "soon"
@@ -71,7 +69,6 @@ async def test_what_cannot_be_upgraded_says_so_whatever_else_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("timeout", "ticket"), [(0, ~FRONT), (0.0, ~FRONT), (0.5, FRONT), (1, FRONT), (5, FRONT), (None, FRONT)]
 )
-@jumping
 async def test_an_upgrade_is_asked_for_before_all_others_and_waits_unless_its_timeout_is_none_at_all(
     timeout: float | None, ticket: int
 ) -> None:
@@ -89,7 +86,6 @@ async def test_an_upgrade_is_asked_for_before_all_others_and_waits_unless_its_ti
     ({"acquire_timeout": 5}, {"timeout": 0.3}, False),
     ({}, {}, True),
 ])  # fmt: skip
-@jumping
 async def test_an_upgrade_waits_for_its_time_out_or_else_for_that_of_its_lease(
     terms: dict[str, Any], words: dict[str, Any], granted: bool
 ) -> None:
@@ -105,7 +101,6 @@ async def test_an_upgrade_waits_for_its_time_out_or_else_for_that_of_its_lease(
             assert lease.held
 
 
-@jumping
 async def test_an_upgrade_s_token_begins_with_that_of_its_lease_by_which_the_server_knows_it() -> None:
     async with serving() as server:
         async with server.rw().upgradeable as lease, lease.upgrade() as alone:
@@ -114,7 +109,6 @@ async def test_an_upgrade_s_token_begins_with_that_of_its_lease_by_which_the_ser
             assert len(own) >= 32
 
 
-@jumping
 async def test_an_upgrade_of_what_was_downgraded_meanwhile_is_refused_with_that_reason() -> None:
     async with serving(upgrades=([b"refused", 0, []],)) as server:
         async with server.rw().upgradeable as lease:
@@ -124,7 +118,6 @@ async def test_an_upgrade_of_what_was_downgraded_meanwhile_is_refused_with_that_
             assert lease.held
 
 
-@jumping
 async def test_an_upgrade_of_a_lease_that_is_lost_is_refused_with_why_it_was_lost() -> None:
     async with serving(upgrades=([b"refused", 0, []],)) as server:
         server.renews = Later(0.5, 0)
@@ -137,7 +130,6 @@ async def test_an_upgrade_of_a_lease_that_is_lost_is_refused_with_why_it_was_los
 
 
 @pytest.mark.parametrize(("released", "reason"), [(True, "released before"), (False, "gone from the server")])
-@jumping
 async def test_a_lease_that_is_over_changes_its_mode_no_more_and_says_why(released: bool, reason: str) -> None:
     async with serving() as server:
         server.renews = 0
@@ -155,7 +147,6 @@ async def test_a_lease_that_is_over_changes_its_mode_no_more_and_says_why(releas
         assert server.upgrades() == server.pool.runs("modes_downgrade") == []
 
 
-@jumping
 async def test_an_upgrade_is_renewed_until_its_lease_would_not_be_any_more() -> None:
     async with serving() as server:
         async with server.rw(ttl=3, max_hold=20, on_lost="flag").upgradeable as lease:
@@ -168,7 +159,6 @@ async def test_an_upgrade_is_renewed_until_its_lease_would_not_be_any_more() -> 
                 assert clock() == pytest.approx(deadline(renewals[-1], 3))
 
 
-@jumping
 async def test_a_lease_past_its_longest_hold_can_be_upgraded_for_as_long_as_it_lasts() -> None:
     async with serving() as server:
         async with server.rw(ttl=30, max_hold=20).upgradeable as lease:
@@ -181,7 +171,6 @@ async def test_a_lease_past_its_longest_hold_can_be_upgraded_for_as_long_as_it_l
 # Downgrades.
 
 
-@jumping
 async def test_a_downgrade_names_the_mode_and_the_session_for_grants() -> None:
     async with serving() as server:
         async with server.rw().write as lease:
@@ -190,7 +179,6 @@ async def test_a_downgrade_names_the_mode_and_the_session_for_grants() -> None:
         assert (token.decode(), int(mode), len(waiter)) == (lease.token, SHARED, 3)
 
 
-@jumping
 async def test_a_downgrade_whose_answer_was_lost_is_asked_for_again() -> None:
     async with serving(downgrades=(SILENCE, [1])) as server:
         async with server.rw().write as lease:
@@ -200,7 +188,6 @@ async def test_a_downgrade_whose_answer_was_lost_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize(("ttl", "count"), [(4.0, 3), (100.0, 4)])
-@jumping
 async def test_a_downgrade_is_asked_for_within_ten_seconds_or_as_long_as_the_lease_lasts(
     ttl: float, count: int
 ) -> None:
@@ -213,7 +200,6 @@ async def test_a_downgrade_is_asked_for_within_ten_seconds_or_as_long_as_the_lea
         await lease.release()
 
 
-@jumping
 async def test_a_holder_whose_downgrade_failed_has_given_up_the_right_to_upgrade() -> None:
     async with serving(downgrades=(SILENCE,) * 100) as server:
         lease = await server.rw(ttl=100).upgradeable.acquire()
@@ -224,7 +210,6 @@ async def test_a_holder_whose_downgrade_failed_has_given_up_the_right_to_upgrade
         await lease.release()
 
 
-@jumping
 async def test_a_downgrade_of_what_the_server_has_lost_is_a_loss() -> None:
     async with serving(downgrades=([0],)) as server:
         lease = await server.rw().write.acquire()
@@ -234,7 +219,6 @@ async def test_a_downgrade_of_what_the_server_has_lost_is_a_loss() -> None:
 
 
 @pytest.mark.parametrize("mode", ["read", "write", "upgradeable"])
-@jumping
 async def test_each_mode_is_asked_for_by_its_number(mode: str) -> None:
     async with serving() as server:
         async with getattr(server.rw(), mode):

@@ -7,7 +7,6 @@ from redis.asyncio import Redis
 
 from aiolocks import MultiLock, Statistics
 from tests.support.answering import Answering, Asked
-from tests.support.jumping import jumping
 
 NOBODY = Redis(port=1)
 
@@ -32,7 +31,6 @@ def standing(**rows: list[int]) -> Answering:
         ({"a": [0, 0, 0], "b": [0, 0, 3]}, Statistics("a, b", 0, 0, 0, 3, 1)),
     ],
 )
-@jumping
 async def test_names_that_are_one_lock_are_held_when_one_of_them_is(
     rows: dict[str, list[int]], expected: Statistics
 ) -> None:
@@ -55,7 +53,6 @@ def test_names_before_the_client_are_an_error_that_says_what_goes_first() -> Non
         swapped(["a", "b"], NOBODY)
 
 
-@jumping
 async def test_one_name_alone_is_held_and_guards_as_several_do() -> None:
     replies: dict[str, object] = {"lock_grant": 7, "lock_release": 1, "lock_guard": b"*1\r\n+OK\r\n"}
     server = Answering(lambda asked: replies[asked.what])

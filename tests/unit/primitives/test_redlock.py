@@ -9,7 +9,6 @@ from redis.asyncio import Redis
 from aiolocks import QuorumError, Redlock, Statistics
 from tests.support.answering import Answering, Asked
 from tests.support.cases import one_by_one
-from tests.support.jumping import jumping
 
 KEPT_UNTIL = datetime(2026, 11, 21, 12, 0, 0, 500_000, UTC)
 KEPT_MS = round(1000 * KEPT_UNTIL.timestamp())
@@ -48,7 +47,6 @@ async def close(several: list[Answering]) -> None:
         ([[1, 7, KEPT_MS], [1, 7, KEPT_MS], [0, 0, 0]], Statistics("orders", 1, 0, 0, 7, 1, KEPT_UNTIL)),
     ],
 )
-@jumping
 async def test_a_redlock_is_held_on_most_servers_and_has_no_queue(
     standing: list[list[int] | Exception], expected: Statistics
 ) -> None:
@@ -59,7 +57,6 @@ async def test_a_redlock_is_held_on_most_servers_and_has_no_queue(
     await close(several)
 
 
-@jumping
 async def test_an_error_names_the_servers_by_their_addresses() -> None:
     several = servers([1, 7, 0], OSError("no route"), OSError("no route"))
     with pytest.raises(QuorumError) as caught:

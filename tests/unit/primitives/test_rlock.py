@@ -14,7 +14,6 @@ from aiolocks._core.timing import deadline
 from aiolocks._primitives import reentry as _reentry
 from tests.support.answering import Answering, Asked
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
@@ -70,7 +69,6 @@ def stranger(work: Any) -> "asyncio.Task[Any]":
 # Who shares what.
 
 
-@jumping
 async def test_a_task_that_holds_one_lock_and_acquires_another_has_two_leases() -> None:
     async with serving() as server:
         orders, stock = server.lock("orders"), server.lock("stock")
@@ -80,7 +78,6 @@ async def test_a_task_that_holds_one_lock_and_acquires_another_has_two_leases() 
         assert server.asked() == ["grant", "grant", "release", "release"]
 
 
-@jumping
 async def test_locks_of_two_servers_by_one_name_are_two_locks() -> None:
     async with serving() as one, serving() as other:
         async with one.lock() as first, other.lock() as second:
@@ -88,7 +85,6 @@ async def test_locks_of_two_servers_by_one_name_are_two_locks() -> None:
         assert one.asked() == other.asked() == ["grant", "release"]
 
 
-@jumping
 async def test_a_child_waits_for_another_lock_than_its_parent_has_and_at_another_server() -> None:
     async with serving() as one, serving() as other:
         async with one.lock("orders"):
@@ -97,7 +93,6 @@ async def test_a_child_waits_for_another_lock_than_its_parent_has_and_at_another
                 assert await lease.release()
 
 
-@jumping
 async def test_a_child_that_would_wait_for_any_of_several_locks_of_its_parent_gets_an_error() -> None:
     async with serving() as server:
         locks = [server.lock(name) for name in ("orders", "stock", "customers")]
@@ -107,7 +102,6 @@ async def test_a_child_that_would_wait_for_any_of_several_locks_of_its_parent_ge
                     await in_a_child(lock.acquire)
 
 
-@jumping
 async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_released() -> None:
     async with serving() as server:
         lost = await server.lock(ttl=3, renew=False).acquire()
@@ -119,7 +113,6 @@ async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_re
         assert not await lost.release()
 
 
-@jumping
 async def test_a_child_of_a_task_that_has_ended_waits_for_what_that_one_holds_still() -> None:
     async with serving() as server:
 
@@ -141,7 +134,6 @@ async def test_a_child_of_a_task_that_has_ended_waits_for_what_that_one_holds_st
         await lease.release()
 
 
-@jumping
 async def test_a_child_waits_for_what_its_parent_took_after_it_had_started_the_child() -> None:
     async with serving() as server:
         async with server.lock("stock"):
@@ -164,7 +156,6 @@ async def waits_for(lock: RLock, seconds: float) -> bool:
     return waits
 
 
-@jumping
 async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_after_other_holders() -> None:
     async with serving() as server:
         with pytest.raises(LeaseLostError):
@@ -194,7 +185,6 @@ class Waiting:
 
 
 @pytest.mark.parametrize("how", ["block", "hold", "inner block", "inner hold"])
-@jumping
 async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: str) -> None:
     async with serving() as server:
         lock = server.lock()
@@ -212,7 +202,6 @@ async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: 
         assert server.asked() == ["grant", "release"]
 
 
-@jumping
 async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had() -> None:
     async with serving() as server:
         lock = server.lock()
@@ -226,7 +215,6 @@ async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had
             await lock.release()
 
 
-@jumping
 async def test_a_caller_that_only_tries_learns_at_once_that_others_have_the_lock() -> None:
     async with serving() as server:
         holder = await stranger(server.lock().acquire())
@@ -240,7 +228,6 @@ async def test_a_caller_that_only_tries_learns_at_once_that_others_have_the_lock
 # The one lease.
 
 
-@jumping
 async def test_the_lease_is_renewed_until_the_last_hold_is_released_and_not_after() -> None:
     async with serving() as server:
         lock = server.lock(ttl=3)
@@ -256,7 +243,6 @@ async def test_the_lease_is_renewed_until_the_last_hold_is_released_and_not_afte
         assert len(server.pool.times("lock_renew")) == renewals
 
 
-@jumping
 async def test_a_hold_that_is_released_twice_takes_no_other_one_with_it() -> None:
     async with serving() as server:
         lock = server.lock()
@@ -268,7 +254,6 @@ async def test_a_hold_that_is_released_twice_takes_no_other_one_with_it() -> Non
         assert server.asked() == ["grant", "release"]
 
 
-@jumping
 async def test_a_lease_that_is_not_renewed_is_lost_by_all_at_its_deadline() -> None:
     async with serving() as server:
         lock = server.lock(ttl=30, renew=False)
@@ -282,7 +267,6 @@ async def test_a_lease_that_is_not_renewed_is_lost_by_all_at_its_deadline() -> N
             assert not await lease.release()
 
 
-@jumping
 async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:
     async with serving() as server:
         lock = server.lock(ttl=30, on_lost="flag")
@@ -294,7 +278,6 @@ async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:
         await inner.release()
 
 
-@jumping
 async def test_a_hold_says_what_the_server_said_when_it_was_lost_by_another_one() -> None:
     async with serving() as server:
         lock = server.lock(ttl=30)
@@ -309,7 +292,6 @@ async def test_a_hold_says_what_the_server_said_when_it_was_lost_by_another_one(
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "flag"])
-@jumping
 async def test_each_block_is_stopped_by_a_loss_or_not_as_it_says_itself(on_lost: Any) -> None:
     async with serving() as server:
         went_on = False
@@ -326,7 +308,6 @@ async def test_each_block_is_stopped_by_a_loss_or_not_as_it_says_itself(on_lost:
         assert went_on == (on_lost == "flag")
 
 
-@jumping
 async def test_a_lock_lost_by_hand_is_acquired_again_by_its_task_and_the_old_hold_ends_nothing() -> None:
     async with serving() as server:
         lost = await server.lock(ttl=3, renew=False).acquire()
@@ -339,7 +320,6 @@ async def test_a_lock_lost_by_hand_is_acquired_again_by_its_task_and_the_old_hol
             assert lease.held
 
 
-@jumping
 async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest() -> None:
     """The older one was lost on the server, and somebody else has been granted a newer one since."""
     async with serving() as server:
@@ -352,7 +332,6 @@ async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest(
             await newer.release()
 
 
-@jumping
 async def test_holds_without_references_end_with_the_lease_that_is_not_renewed_any_more() -> None:
     async with serving() as server:
         lock = server.lock(ttl=3)
@@ -371,7 +350,6 @@ async def test_holds_without_references_end_with_the_lease_that_is_not_renewed_a
         assert len(server.pool.times("lock_renew")) <= 1
 
 
-@jumping
 async def test_a_released_lease_is_forgotten_at_once() -> None:
     async with serving() as server:
         lock = server.lock()

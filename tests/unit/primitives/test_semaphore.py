@@ -11,7 +11,6 @@ from aiolocks import Semaphore
 from aiolocks._primitives import semaphore as _semaphore
 from aiolocks._primitives.semaphore import check_limit
 from tests.support.answering import SILENCE, Answering, Asked
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 NOBODY = Redis(port=1)
@@ -63,7 +62,6 @@ def test_a_limit_is_a_number_of_permits(limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10**9 + 1])
-@jumping
 async def test_a_limit_out_of_range_is_a_value_error(limit: int) -> None:
     with pytest.raises(ValueError, match="limit must be between 1 and 1,000,000,000"):
         Semaphore(NOBODY, "scraper", limit)
@@ -72,7 +70,6 @@ async def test_a_limit_out_of_range_is_a_value_error(limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [True, False, 2.0, "3"])
-@jumping
 async def test_a_limit_that_is_no_number_is_a_type_error(limit: Any) -> None:
     with pytest.raises(TypeError, match="limit must be an int"):
         Semaphore(NOBODY, "scraper", limit)
@@ -89,7 +86,6 @@ def test_several_clients_are_refused_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("permits", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("2", TypeError)])
-@jumping
 async def test_what_is_no_number_of_permits_is_an_error_before_anything_is_asked(
     permits: Any, error: type[Exception]
 ) -> None:
@@ -107,7 +103,6 @@ async def test_what_is_no_number_of_permits_is_an_error_before_anything_is_asked
 # What is asked.
 
 
-@jumping
 async def test_one_permit_is_asked_for_without_further_words() -> None:
     scraper = Scraper(7)
     semaphore = scraper.semaphore(3)
@@ -126,7 +121,6 @@ async def test_one_permit_is_asked_for_without_further_words() -> None:
     await scraper.server.close()
 
 
-@jumping
 async def test_a_limit_is_declared_by_the_first_request_and_by_no_later_one() -> None:
     scraper = Scraper(granted(), 8)
     semaphore = scraper.semaphore(3)
@@ -138,7 +132,6 @@ async def test_a_limit_is_declared_by_the_first_request_and_by_no_later_one() ->
     await scraper.server.close()
 
 
-@jumping
 async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_request_but_by_the_next() -> None:
     """A `resize` may have come between, which the same request sent once more would take back."""
     scraper = Scraper(SILENCE, granted(), granted(), 8)
@@ -149,7 +142,6 @@ async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_r
     await scraper.server.close()
 
 
-@jumping
 async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_one() -> None:
     scraper = Scraper(7)
     scraper.server.answer = lambda asked: [3] if asked.what == "semaphore_resize" else 7
@@ -166,7 +158,6 @@ async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_
 # What is learned.
 
 
-@jumping
 async def test_a_declaration_that_changed_the_limit_in_force_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     scraper = Scraper(granted(before=11, limit=3))
     semaphore = scraper.semaphore(3)
@@ -177,7 +168,6 @@ async def test_a_declaration_that_changed_the_limit_in_force_is_told_once(caplog
     await scraper.server.close()
 
 
-@jumping
 async def test_a_limit_in_the_answer_to_a_request_that_declared_none_reaches_no_caller(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -190,7 +180,6 @@ async def test_a_limit_in_the_answer_to_a_request_that_declared_none_reaches_no_
 
 
 @pytest.mark.parametrize(("limit", "objects"), [(1, True), (2, True), (3, False), (4, False), (0, False)])
-@jumping
 async def test_a_task_is_told_that_it_waits_for_itself_where_it_holds_too_many_for_the_limit_in_force(
     limit: int, objects: bool
 ) -> None:
@@ -205,7 +194,6 @@ async def test_a_task_is_told_that_it_waits_for_itself_where_it_holds_too_many_f
     await scraper.server.close()
 
 
-@jumping
 async def test_a_task_that_only_asks_does_not_wait_for_itself() -> None:
     scraper = Scraper(granted(), [b"busy", 5000, [], 0, 1])
     semaphore = scraper.semaphore(1)
@@ -214,7 +202,6 @@ async def test_a_task_that_only_asks_does_not_wait_for_itself() -> None:
     await scraper.server.close()
 
 
-@jumping
 async def test_a_task_that_is_granted_more_than_the_limit_in_force_keeps_it() -> None:
     """The limit shrank; a lower one revokes nothing."""
     scraper = Scraper(granted(), granted(limit=1))

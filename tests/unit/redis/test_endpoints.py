@@ -12,7 +12,6 @@ from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import Arguments, PlainCommand
 from aiolocks._redis.sentinel import SentinelPrimary
 from tests.support.answering import SILENCE, Answering
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 ASKED = PlainCommand("a")
@@ -26,7 +25,6 @@ def pipelines() -> Pipelines:
     return Pipelines(asyncio.get_running_loop(), clock, lambda: None, lambda: None)
 
 
-@jumping
 async def test_there_is_one_for_each_pool_and_they_end_together() -> None:
     server, other = Answering(lambda asked: SILENCE), Answering(lambda asked: SILENCE)
     here, told = pipelines(), list[object]()
@@ -40,7 +38,6 @@ async def test_there_is_one_for_each_pool_and_they_end_together() -> None:
     await asyncio.sleep(0)
 
 
-@jumping
 async def test_in_a_forked_child_the_links_of_all_are_let_go() -> None:
     let_go: list[str] = []
     server, other, idle = (Answering(lambda asked: asked.what) for _ in range(3))
@@ -65,7 +62,6 @@ def sentinel(*hosts: str) -> Sentinel:
     return Sentinel([(host, 26379) for host in hosts])  # type: ignore[no-untyped-call]
 
 
-@jumping
 async def test_where_connections_lead_goes_by_the_client() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(endpoint_of(Answering(lambda asked: 1), loop, clock), Server)

@@ -23,7 +23,6 @@ from aiolocks._redis.connection import Connection
 from aiolocks._redis.pipeline import PendingCall, Pipeline
 from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
@@ -190,7 +189,6 @@ def ask(
 LATE = "TimeoutError: Timeout reading from Redis: no reply in time"
 
 
-@jumping
 async def test_what_was_sent_whole_goes_by_its_digest_from_then_on_over_the_same_link() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     async with scripted(server) as (commands, lost):
@@ -211,7 +209,6 @@ async def test_what_was_sent_whole_goes_by_its_digest_from_then_on_over_the_same
     assert len(server.connections) == 2
 
 
-@jumping
 async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_when_it_first_left() -> None:
     def answer(asked: Asked) -> object:
         return Later(0.5, NoScriptError("NOSCRIPT No matching script.") if "digest" in asked.what else asked.what)
@@ -234,7 +231,6 @@ async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_wh
     assert [asked.what for asked in server.asked] == ["a", "a by digest", "a", "a by digest", "a"]
 
 
-@jumping
 async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_not_know_it() -> None:
     """What undoes it is behind it already."""
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
@@ -250,7 +246,6 @@ async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_n
     assert len(server.asked) == 2
 
 
-@jumping
 async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_nothing_and_never_leaves() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.hangs = True
@@ -269,7 +264,6 @@ async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_noth
     assert "a" not in [asked.what for asked in server.asked]
 
 
-@jumping
 async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() -> None:
     server, outcomes = Answering(lambda asked: Later(1, asked.what)), Outcomes()
     async with scripted(server) as (commands, _):
@@ -296,7 +290,6 @@ DEMOTED = "You can't write against a read only replica."
     ],
     ids=["READONLY", "READONLY within a script", "LOADING"],
 )
-@jumping
 async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it_fail(reply: Exception) -> None:
     def answer(asked: Asked) -> object:
         return Later(0.5, reply if asked.what == "a" else asked.what)
@@ -317,7 +310,6 @@ async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it
     assert len(server.connections) == 2
 
 
-@jumping
 async def test_a_refusal_leaves_the_link_as_it_is_and_quotes_no_arguments() -> None:
     refusals = {
         "a": "ERR unknown command 'EVALSHA', with args beginning with: 'secret'",
@@ -342,7 +334,6 @@ async def test_a_refusal_leaves_the_link_as_it_is_and_quotes_no_arguments() -> N
 # How long it waits.
 
 
-@jumping
 async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_is_given_up() -> None:
     server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
     await asyncio.sleep(100)
@@ -361,7 +352,6 @@ async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_i
     assert len(server.connections) == 2
 
 
-@jumping
 async def test_each_reply_starts_the_patience_of_the_calls_behind_it_again() -> None:
     server, outcomes = Answering(lambda asked: Later(0.9 * int(asked.what), asked.what)), Outcomes()
     async with scripted(server) as (commands, lost):
@@ -377,7 +367,6 @@ async def test_each_reply_starts_the_patience_of_the_calls_behind_it_again() -> 
         assert outcomes["never"] == (pytest.approx(31.9), LATE)
 
 
-@jumping
 async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no_longer() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.hangs = True
@@ -388,15 +377,10 @@ async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no
         ask(commands, outcomes, "later", patience=0.5, unsent=50)
         await asyncio.sleep(10)
         no_link = "TimeoutError: Timeout connecting to server"
-        assert outcomes == {
-            "by patience": (100.5, no_link),
-            "soon": (101.0, no_link),
-            "later": (102.0, no_link),
-        }
+        assert outcomes == {"by patience": (100.5, no_link), "soon": (101.0, no_link), "later": (102.0, no_link)}
         assert server.tried == [100]
 
 
-@jumping
 async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_of_silence() -> None:
     async def given_up_at(*others: float) -> float:
         outcomes = Outcomes()
@@ -420,7 +404,6 @@ async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_
 # Connecting, and ending.
 
 
-@jumping
 async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.refuses = True
@@ -438,7 +421,6 @@ async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -
         assert server.tried == [0, 1]
 
 
-@jumping
 async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_again() -> None:
     server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
     async with scripted(server) as (commands, _):
@@ -460,7 +442,6 @@ async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_agai
     assert server.tried == [0, 1, 2.5]
 
 
-@jumping
 async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_repeated() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.hangs = True
@@ -477,7 +458,6 @@ async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_
         assert outcomes["c"][1] == "c"
 
 
-@jumping
 async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_asked_again() -> None:
     """Before Python 3.12 `wait_for` swallows many a cancellation."""
 
@@ -508,7 +488,6 @@ async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_as
     assert len(made) == 2
 
 
-@jumping
 async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_asked_again_but_once() -> None:
     server = Answering(lambda asked: asked.what)
     own = server.connection_kwargs["retry"]
@@ -530,7 +509,6 @@ async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_aske
 # What there is no room for.
 
 
-@jumping
 async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     links: list[Any] = []
@@ -566,7 +544,6 @@ async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up
         assert lost == ["lost"]
 
 
-@jumping
 async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its_time_has_come() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     links: list[Any] = []
@@ -586,7 +563,6 @@ async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its
         assert not lost
 
 
-@jumping
 async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     async with scripted(server) as (commands, _):
@@ -604,7 +580,6 @@ async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> 
             assert (commands.patience, commands.undo_patience) == pytest.approx((patience, undo_patience))
 
 
-@jumping
 async def test_what_is_submitted_when_it_has_connected_goes_ahead_of_what_waited_for_that() -> None:
     """W24: a session's own releases, whose connection was lost."""
     server, sent = Answering(lambda asked: b"done"), Answers()

@@ -63,7 +63,6 @@ async def ask(router: Router, base: bytes, *, wait: float = 0.5) -> object:
 # Which node.
 
 
-@jumping
 async def test_calls_go_to_the_node_that_has_their_slot() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.give(LOW, 2)
@@ -73,7 +72,6 @@ async def test_calls_go_to_the_node_that_has_their_slot() -> None:
         assert nodes.refresh_times() == [0]
 
 
-@jumping
 async def test_before_anything_is_known_a_call_goes_to_any_node_and_from_there_to_its_own() -> None:
     nodes = Nodes(1, 2, does=lambda node, asked: nodes.moved(LOW) if node.port == 1 else 2)
     nodes.give(LOW, 2)
@@ -82,7 +80,6 @@ async def test_before_anything_is_known_a_call_goes_to_any_node_and_from_there_t
         assert len(nodes[1].work) == len(nodes[2].work) == 1
 
 
-@jumping
 async def test_a_slot_that_has_moved_is_learnt_at_the_first_refusal_and_the_call_goes_on() -> None:
     told: list[float] = []
     nodes = Nodes(
@@ -98,7 +95,6 @@ async def test_a_slot_that_has_moved_is_learnt_at_the_first_refusal_and_the_call
         assert told == [0, 0.5]
 
 
-@jumping
 async def test_many_slots_that_have_moved_are_one_change() -> None:
     """What waits and what is held is looked through each time: once for each of a thousand refusals took seconds."""
     nodes, told = Nodes(1, 2), list[float]()
@@ -117,7 +113,6 @@ async def test_many_slots_that_have_moved_are_one_change() -> None:
         assert len(told) < 20
 
 
-@jumping
 async def test_a_node_without_a_host_is_where_the_one_is_that_says_so() -> None:
     nodes = Nodes(1, 2)
     nodes.knows[1, "CLUSTER"] = [[0, SLOTS - 1, [None, 2, b"id of 2", []]]]
@@ -132,7 +127,6 @@ def remap(address: tuple[str, int]) -> tuple[str, int]:
     return HOST, address[1] - 7000
 
 
-@jumping
 async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> None:
     nodes = Nodes(1, 2)
     nodes.owners = [7002] * SLOTS
@@ -148,7 +142,6 @@ async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> 
 # A slot that is being moved.
 
 
-@jumping
 async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking() -> None:
     """The new node does not know the script perhaps, and could not say so without a word on the slot."""
     renew = PreparedScript(load("lock/renew"), lambda _: (LOW,))
@@ -208,7 +201,6 @@ def test_without_the_right_to_know_the_slots_one_warning_names_it(caplog: pytest
     assert "lacks the right +cluster|slots: " in warning
 
 
-@jumping
 async def test_a_call_that_was_given_up_is_not_sent_again() -> None:
     """Its undo may have been ahead of it."""
     for refusal in (AskError, MovedError):
@@ -225,7 +217,6 @@ async def test_a_call_that_was_given_up_is_not_sent_again() -> None:
             assert isinstance(told, NotNowError), "it was not carried out"
 
 
-@jumping
 async def test_a_call_given_up_while_it_waits_for_the_other_node_is_not_sent() -> None:
     nodes = Nodes(1, 2)
     nodes[2].slow = 1.5
@@ -243,7 +234,6 @@ async def test_a_call_given_up_while_it_waits_for_the_other_node_is_not_sent() -
         assert call.link is None, "it has not left, as far as its undo has to know"
 
 
-@jumping
 async def test_nodes_that_send_a_call_to_each_other_do_so_for_a_while_only() -> None:
     nodes = Nodes(1, 2, does=lambda node, asked: MovedError(f"{slot_of(LOW)} {HOST}:{3 - node.port}"))
     async with router_of(nodes) as router:
@@ -271,7 +261,6 @@ def test_what_a_node_cannot_do_just_now_is_asked_again_by_the_lock(refusal: Exce
 # What is asked anew.
 
 
-@jumping
 async def test_the_slots_are_asked_for_five_times_a_second_at_most() -> None:
     nodes = Nodes(1, 2)
     async with router_of(nodes) as router:
@@ -306,7 +295,6 @@ def test_at_the_beginning_nodes_that_are_down_are_passed_over(down: list[int], h
     run()
 
 
-@jumping
 async def test_when_all_nodes_are_down_a_call_is_told_at_once() -> None:
     nodes = Nodes(1, 2)
     for port in (1, 2):
@@ -316,7 +304,6 @@ async def test_when_all_nodes_are_down_a_call_is_told_at_once() -> None:
             assert isinstance(await ask(router, LOW, wait=0.001), RedisConnectionError)
 
 
-@jumping
 async def test_a_connection_that_is_cancelled_is_no_reason_to_open_another() -> None:
     """So ends `asyncio.run`: what is begun then is destroyed in the midst of it, with warnings."""
     nodes = Nodes(1, 2)
@@ -333,7 +320,6 @@ async def test_a_connection_that_is_cancelled_is_no_reason_to_open_another() -> 
         assert [type(answer) for answer in answers.all] == [ConnectionCancelled]
 
 
-@jumping
 async def test_what_waits_for_a_node_that_is_gone_follows_its_slot() -> None:
     nodes = Nodes(1, 2)
     async with router_of(nodes) as router:
@@ -350,7 +336,6 @@ async def test_what_waits_for_a_node_that_is_gone_follows_its_slot() -> None:
         assert answers.all == [2]
 
 
-@jumping
 async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.give(HIGH, 2)
@@ -364,7 +349,6 @@ async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone() -> N
         assert await ask(router, HIGH) == 2
 
 
-@jumping
 async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_them() -> None:
     """A primary that is cut off from the others, and not from us, names itself for ever."""
     nodes = Nodes(1, 2, 3)
@@ -403,7 +387,6 @@ def test_whether_there_are_channels_of_shards_is_what_a_node_says_that_can(answe
     run()
 
 
-@jumping
 async def test_closing_leaves_no_timer_and_opens_nothing() -> None:
     for trouble in ("none", "refuses", "hangs", "cut"):
         nodes = Nodes(1, 2)

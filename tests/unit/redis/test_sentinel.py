@@ -137,7 +137,6 @@ def silent(asked: Asked) -> object:
 # Which answer counts.
 
 
-@jumping
 async def test_a_majority_is_asked_and_no_more_is_waited_for() -> None:
     watched = Watched()
     watched.sentinels[2].hangs = True
@@ -146,7 +145,6 @@ async def test_a_majority_is_asked_and_no_more_is_waited_for() -> None:
         assert clock() == 0
 
 
-@jumping
 async def test_where_no_majority_answers_what_there_is_counts_in_half_a_second() -> None:
     watched = Watched()
     watched.sentinels[0].refuses = watched.sentinels[1].hangs = True
@@ -170,7 +168,6 @@ def test_the_newest_configuration_counts(newest: int) -> None:
     run()
 
 
-@jumping
 async def test_a_promoted_replica_is_the_primary_though_the_failover_goes_on() -> None:
     watched = Watched(1)
     [sentinel] = watched.sentinels
@@ -179,7 +176,6 @@ async def test_a_promoted_replica_is_the_primary_though_the_failover_goes_on() -
         assert await ask(pipeline) == 2
 
 
-@jumping
 async def test_a_late_sentinel_that_alone_knows_of_a_failover_is_heard() -> None:
     """Until the others know, for two seconds, leases would be renewed where they are lost."""
     watched = Watched()
@@ -198,7 +194,6 @@ async def test_a_late_sentinel_that_alone_knows_of_a_failover_is_heard() -> None
         await asyncio.sleep(1)
 
 
-@jumping
 async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_more() -> None:
     """They may have been set up anew."""
     watched = Watched()
@@ -240,7 +235,6 @@ def test_a_primary_that_none_takes_to_be_up_is_none(trouble: dict[str, Any], why
     run()
 
 
-@jumping
 async def test_a_primary_that_only_one_takes_to_be_down_is_up() -> None:
     for down in range(3):
         watched = Watched()
@@ -249,7 +243,6 @@ async def test_a_primary_that_only_one_takes_to_be_down_is_up() -> None:
             assert await ask(pipeline) == 1
 
 
-@jumping
 async def test_the_host_of_a_primary_behind_sentinels_is_mapped_as_the_client_maps_it() -> None:
     watched = Watched(force_master_ip="proxy")
     async with primary_of(watched) as pipeline:
@@ -272,7 +265,6 @@ async def test_the_host_of_a_primary_behind_sentinels_is_mapped_as_the_client_ma
 # While there are links.
 
 
-@jumping
 async def test_links_are_closed_when_another_is_named_and_what_is_asked_next_goes_there() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
@@ -286,7 +278,6 @@ async def test_links_are_closed_when_another_is_named_and_what_is_asked_next_goe
         assert await ask(pipeline) == 2
 
 
-@jumping
 async def test_links_stay_while_no_other_is_named() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
@@ -302,7 +293,6 @@ async def test_links_stay_while_no_other_is_named() -> None:
         assert len(watched.servers[1].connections) == 1
 
 
-@jumping
 async def test_during_a_failover_it_is_asked_more_often() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
@@ -346,7 +336,6 @@ def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: str, ea
     run()
 
 
-@jumping
 async def test_no_sentinel_is_asked_after_the_end_and_the_search_can_begin_again() -> None:
     for moment in (0.0, 0.2, 0.5, 0.7, 1.05):
         watched = Watched()
@@ -365,7 +354,6 @@ async def test_no_sentinel_is_asked_after_the_end_and_the_search_can_begin_again
             assert len(watched.asked()) > before + 5
 
 
-@jumping
 async def test_an_end_while_it_connects_leaves_nothing() -> None:
     for slow in (0.0, 0.1, 3600.0):
         watched = Watched()

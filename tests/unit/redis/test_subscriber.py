@@ -14,7 +14,6 @@ from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import Server
 from aiolocks._redis.subscriber import Subscriber
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 CHANNEL, OTHER = b"wake:1", b"wake:2"
@@ -68,7 +67,6 @@ def pauses(times: list[float]) -> list[float]:
 # Since when.
 
 
-@jumping
 async def test_a_subscriber_listens_once_its_subscription_is_confirmed_and_not_before() -> None:
     """What was handed over to others before that is no sign of a subscription that is dead."""
     server = Answering(lambda asked: Later(3, confirmed(asked)))
@@ -86,7 +84,6 @@ async def test_a_subscriber_listens_once_its_subscription_is_confirmed_and_not_b
     assert not wakeups.listening(CHANNEL, clock())
 
 
-@jumping
 async def test_a_subscriber_listens_no_more_once_its_connection_is_lost_until_it_is_confirmed_again() -> None:
     server = Answering(lambda asked: Later(3, confirmed(asked)))
     async with wakeups_of(server) as wakeups:
@@ -102,7 +99,6 @@ async def test_a_subscriber_listens_no_more_once_its_connection_is_lost_until_it
         assert not wakeups.listening(CHANNEL, 9.0)
 
 
-@jumping
 async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polling() -> None:
     """The server finds no subscriber, as it must; only after the confirmation does that say something."""
 
@@ -134,7 +130,6 @@ async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polli
         await asyncio.sleep(0)
 
 
-@jumping
 async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_caller_that_asks_again() -> None:
     server = Answering(lambda asked: SILENCE if clock() < 1 else confirmed(asked))
     async with wakeups_of(server) as wakeups:
@@ -151,7 +146,6 @@ async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_
 # When it connects.
 
 
-@jumping
 async def test_pauses_between_attempts_to_connect_grow_to_a_second() -> None:
     server = Answering(confirmed)
     server.refuses = True
@@ -161,7 +155,6 @@ async def test_pauses_between_attempts_to_connect_grow_to_a_second() -> None:
         assert pauses(server.tried)[:8] == PAUSES
 
 
-@jumping
 async def test_after_a_confirmed_subscription_the_pauses_begin_again() -> None:
     """Else who has been through one long outage would be deaf for a second after each short one, for good."""
     server = Answering(confirmed)
@@ -180,7 +173,6 @@ async def test_after_a_confirmed_subscription_the_pauses_begin_again() -> None:
 
 
 @pytest.mark.parametrize("reply", [SILENCE, [b"message", CHANNEL, b"for somebody else"]])
-@jumping
 async def test_a_connection_alone_is_no_reason_to_begin_the_pauses_again(reply: object) -> None:
     """A server that takes each and breaks it at once would be asked as fast as it can."""
     server = Answering(lambda asked: reply)
@@ -196,7 +188,6 @@ async def test_a_connection_alone_is_no_reason_to_begin_the_pauses_again(reply: 
             assert len(server.tried) == tried + 1
 
 
-@jumping
 async def test_a_caller_that_asks_again_does_not_hurry_a_subscriber_that_connects_or_pauses() -> None:
     server = Answering(confirmed)
     server.refuses = True
@@ -208,7 +199,6 @@ async def test_a_caller_that_asks_again_does_not_hurry_a_subscriber_that_connect
         assert pauses(server.tried)[:8] == PAUSES
 
 
-@jumping
 async def test_another_channel_is_subscribed_to_over_the_same_connection() -> None:
     server, heard = Answering(lambda asked: Later(3, confirmed(asked))), Heard()
     async with wakeups_of(server, heard) as wakeups:
@@ -225,7 +215,6 @@ async def test_another_channel_is_subscribed_to_over_the_same_connection() -> No
         assert heard.subscribed == 2
 
 
-@jumping
 async def test_a_new_connection_subscribes_to_all_channels() -> None:
     server = Answering(lambda asked: None)
     async with wakeups_of(server) as wakeups:
@@ -240,7 +229,6 @@ async def test_a_new_connection_subscribes_to_all_channels() -> None:
 # What it hears.
 
 
-@jumping
 async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -> None:
     """Anybody may publish anything."""
     notices = [b"token 41 30000 {or ders}:\nkey", b"junk", b"token 41 30000 ", b"token x 30000 key", b"token -1 3 key"]
@@ -257,7 +245,6 @@ async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -
 
 
 @pytest.mark.parametrize(("error", "forbidden"), [(NoPermissionError("no &*"), 1), (ResponseError("what?"), 0)])
-@jumping
 async def test_where_it_may_not_subscribe_it_says_so_and_does_not_try_until_asked(
     error: Exception, forbidden: int
 ) -> None:
@@ -277,7 +264,6 @@ async def test_where_it_may_not_subscribe_it_says_so_and_does_not_try_until_aske
 # Its end.
 
 
-@jumping
 async def test_once_closed_it_is_gone_until_asked_again() -> None:
     server = Answering(confirmed)
     async with wakeups_of(server) as wakeups:
@@ -294,7 +280,6 @@ async def test_once_closed_it_is_gone_until_asked_again() -> None:
         assert wakeups.listening(CHANNEL, clock())
 
 
-@jumping
 async def test_closed_in_a_pause_it_tries_no_more_until_asked_and_then_at_once() -> None:
     server = Answering(confirmed)
     server.refuses = True
@@ -315,7 +300,6 @@ async def test_closed_in_a_pause_it_tries_no_more_until_asked_and_then_at_once()
         assert len(server.tried) == tried + 2
 
 
-@jumping
 async def test_a_subscriber_closed_while_it_connects_listens_for_a_caller_that_asks_right_then() -> None:
     server = Answering(confirmed)
     server.hangs = True
@@ -331,7 +315,6 @@ async def test_a_subscriber_closed_while_it_connects_listens_for_a_caller_that_a
         assert len(server.tried) == 2
 
 
-@jumping
 async def test_closed_while_it_connects_it_leaves_nothing() -> None:
     server = Answering(confirmed)
     server.hangs = True
@@ -346,7 +329,6 @@ async def test_closed_while_it_connects_it_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-@jumping
 async def test_a_connection_that_is_made_or_refused_after_the_end_changes_nothing(refuses: bool) -> None:
     server = Answering(confirmed)
     server.hangs = server.deaf = True
@@ -367,7 +349,6 @@ def cancel_all_others() -> None:
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-@jumping
 async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(hangs: bool) -> None:
     """It is about to end; if not, the next re-check asks to listen."""
     server = Answering(confirmed)
@@ -384,7 +365,6 @@ async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(h
         assert wakeups.listening(CHANNEL, clock())
 
 
-@jumping
 async def test_a_node_that_is_gone_is_not_tried_for_channels_without_waiters() -> None:
     """Of a Cluster: what waited there does so elsewhere now. It was tried every second for as long as the session."""
     for left_before in (True, False):
