@@ -24,7 +24,6 @@ from aiolocks._redis.endpoints import Pipelines
 from aiolocks._redis.scripts import load
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.extension import Adding
-from tests.support.jumping import jumping
 from tests.support.pipelines import pipeline_in
 from tests.support.virtual import clock
 
@@ -549,12 +548,14 @@ async def test_a_renewal_is_given_up_in_time_for_others_before_the_deadline(
         assert isinstance(told, RedisTimeoutError)
 
 
-async def test_a_renewal_goes_by_the_pipeline_of_the_thread_that_renews() -> None:
-    async with scene(lock_renew=0) as there:
+async def test_renewals_go_by_the_pipeline_of_the_thread_that_renews() -> None:
+    async with scene(lock_renew=0, lock_renew_many=[1, 1]) as there:
         outcomes: list[object] = []
-        there.grantor.renew(there.request(), TTL, outcomes.append, there.thread())
+        thread = there.thread()
+        there.grantor.renew(there.request(), TTL, outcomes.append, thread)
+        there.together.renew([(there.grantor, there.request()) for _ in range(2)], outcomes.append, thread)
         await asyncio.sleep(0.1)
-        assert outcomes == [False]
+        assert outcomes == [False, [1, 1]]
         assert pipeline_in(there.session.context).ready is None
 
 
@@ -602,16 +603,6 @@ async def test_a_renewal_of_many_is_given_up_in_time_for_the_shortest_of_them() 
         assert isinstance(told, RedisTimeoutError)
 
 
-async def test_a_renewal_of_many_goes_by_the_pipeline_of_the_thread_that_renews() -> None:
-    async with scene(lock_renew_many=[1, 1]) as there:
-        outcomes: list[object] = []
-        leases = [(there.grantor, there.request()) for _ in range(2)]
-        there.together.renew(leases, outcomes.append, there.thread())
-        await asyncio.sleep(0.1)
-        assert outcomes == [[1, 1]]
-        assert pipeline_in(there.session.context).ready is None
-
-
 # Undoing.
 
 
@@ -624,14 +615,8 @@ async def test_an_undo_says_whether_it_ended_a_live_lease() -> None:
             await asyncio.sleep(0.1)
             assert outcomes == [told]
             asked = there.asked("lock_release")[0]
-            assert args_of(asked) == [
-                request.token,
-                b"30000 1",
-                b"0",
-                there.session.context.id,
-                b"aiolocks:wake:",
-                b"3000",
-            ]
+            session = there.session.context.id
+            assert args_of(asked) == [request.token, b"30000 1", b"0", session, b"aiolocks:wake:", b"3000"]
             assert keys_of(asked)[2:] == [BASE + b":queue", BASE + b":q:" + there.session.context.id]
 
 
@@ -734,21 +719,22 @@ async def test_an_undo_is_waited_for_briefly_but_with_others_that_wait_for_longe
 # For replicas.
 
 
-def had_by(replicas: int) -> dict[str, Any]:
-    """Answer as where so many have what is written, by whom more are waited for in vain."""
-    return {
-        "WAIT": lambda asked: (
-            replicas if replicas >= int(asked.words[1]) else Later(int(asked.words[2]) / 1000, replicas)
-        )
-    }
+def had_by(replicas: int, delay: float = 0.0) -> dict[str, Any]:
+    """Answer after *delay* as where so many have what is written, by whom more are waited for in vain."""
+
+    def wait(asked: Asked) -> object:
+        return Later(delay if replicas >= int(asked.words[1]) else int(asked.words[2]) / 1000, replicas)
+
+    return {"WAIT": wait}
 
 
 async def test_for_replicas_a_lease_is_written_again_a_little_longer_and_never_queued() -> None:
-    async with scene(**had_by(2), lock_grant=7) as there:
+    async with scene(**had_by(2, 0.02), lock_grant=7) as there:
         await asyncio.sleep(5)
         request = there.request()
         request.extension = Adding(5)
         assert await there.grantor.replicate(request, 2) == Granted(7, 5)
+        assert clock() == 5.02
         written = there.asked("lock_grant")[0]
         assert args_of(written)[:4] == [request.token, b"30001", b"1", b"-1"]
         assert args_of(written)[7:] == [b"5", b"0"]
@@ -916,20 +902,17 @@ async def test_the_scripts_of_a_lease_go_by_digest_from_the_second_time_on() -> 
         (NoPermissionError("this user has no permissions to run the 'eval' command"), "lacks the right [+]eval"),
     ],
 )
-def test_a_request_that_the_server_never_runs_fails_at_once_without_an_undo(refusal: Exception, text: str) -> None:
+async def test_a_request_that_the_server_never_runs_fails_at_once_without_an_undo(
+    refusal: Exception, text: str
+) -> None:
     """Its undo was refused as well, and waited for: for a second."""
-
-    @jumping
-    async def run() -> None:
-        server = Answering(lambda asked: refusal)
-        for ask in (Lock(server.client(), "orders").acquire, Lock(server.client(), "orders").try_acquire):
-            with pytest.raises(ResponseError, match=text):
-                await ask()
-        assert clock() == 0
-        assert [asked.what for asked in server.asked] == ["lock_grant"] * 2
-        await asyncio.sleep(1)
-
-    run()
+    server = Answering(lambda asked: refusal)
+    for ask in (Lock(server.client(), "orders").acquire, Lock(server.client(), "orders").try_acquire):
+        with pytest.raises(ResponseError, match=text):
+            await ask()
+    assert clock() == 0
+    assert [asked.what for asked in server.asked] == ["lock_grant"] * 2
+    await asyncio.sleep(1)
 
 
 async def test_a_caller_that_asks_once_waits_two_seconds_for_a_connection_at_most() -> None:

@@ -70,10 +70,11 @@ async def voting(*phases: tuple[float, Says]) -> AsyncIterator[Quorum]:
 EVER = float("inf")
 
 
-async def test_too_few_answers_are_an_error_after_a_second_where_none_were_enough_before() -> None:
+@pytest.mark.parametrize("wait", [True, False])
+async def test_too_few_answers_are_an_error_after_a_second_where_none_were_enough_before(wait: bool) -> None:
     async with voting((EVER, broken)) as majority:
         with pytest.raises(QuorumError):
-            await majority.grant(Request(TTL, 1, wait=True))
+            await majority.grant(Request(TTL, 1, wait=wait))
         assert 1 <= clock() <= 1 + LONGEST_PAUSE
 
 
@@ -280,6 +281,7 @@ async def test_where_too_few_can_answer_the_others_have_a_tenth_of_a_second_to_s
             assert (caught.value.outcomes["c"] == "answered") == answers
             first, second, *_ = broken.times("grant")
             assert 0.05 < second - first < 0.1 + LONGEST_PAUSE
+            assert len(broken.times("grant")) < 15, "there is no pause"
 
 
 async def test_a_server_that_hangs_holds_up_no_decision_of_the_others() -> None:
@@ -303,23 +305,17 @@ async def test_votes_leave_no_timers_behind() -> None:
 # What was granted in vain.
 
 
-async def test_a_caller_that_asks_a_quorum_once_gives_grants_back_before_it_learns_that_it_is_held() -> None:
-    voters = [Voter(release=Later(0.2, 1)), Voter(grant=takes(1500)), Voter(grant=takes(900))]
-    async with quorum(*voters) as majority:
-        request = Request(TTL, 1, wait=False)
-        assert await majority.grant(request) == Busy()
-        assert clock() == pytest.approx(0.2)
-        assert voters[0].tokens("release") == voters[0].tokens("grant")
-        assert request.retry_after == 0.9
-
-
-@pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (0.5, 0.5)])
-async def test_a_caller_that_asks_a_quorum_once_waits_for_that_a_second_or_the_ttl_at_most(
-    ttl: float, seconds: float
+@pytest.mark.parametrize(("undone", "ttl", "seconds"), [(Later(0.2, 1), 2, 0.2), (SILENCE, 30, 1), (SILENCE, 0.5, 0.5)])
+async def test_a_caller_that_asks_a_quorum_once_gives_grants_back_first_for_a_second_or_the_ttl_at_most(
+    undone: object, ttl: float, seconds: float
 ) -> None:
-    async with quorum(Voter(release=SILENCE), Voter(grant=takes(100)), Voter(grant=takes(100))) as majority:
-        assert await majority.grant(Request(ttl, 1, wait=False)) == Busy()
+    voters = [Voter(release=undone), Voter(grant=takes(1500)), Voter(grant=takes(900))]
+    async with quorum(*voters) as majority:
+        request = Request(ttl, 1, wait=False)
+        assert await majority.grant(request) == Busy()
         assert clock() == pytest.approx(seconds)
+        assert set(voters[0].tokens("release")) == set(voters[0].tokens("grant"))
+        assert request.retry_after == 0.9
 
 
 async def test_a_failed_attempt_is_given_back_before_the_next_and_under_another_token() -> None:
@@ -438,21 +434,6 @@ async def test_the_first_pause_grows_with_the_slowest_round_trip_up_to_a_tenth_o
             pauses.append(second - first - round_trip)
     assert 0.5 * mean - 1e-6 <= min(pauses)
     assert mean < max(pauses) <= 1.5 * mean + 1e-6
-
-
-async def test_an_attempt_after_too_few_answers_begins_only_after_a_pause() -> None:
-    voter = Voter(grant=BROKEN)
-    async with quorum(voter) as majority:
-        with pytest.raises(QuorumError):
-            await majority.grant(Request(TTL, 1, wait=True))
-        assert len(voter.times("grant")) < 15
-
-
-async def test_a_caller_that_asks_a_quorum_once_learns_of_too_few_answers_after_a_second_too() -> None:
-    async with voting((EVER, broken)) as majority:
-        with pytest.raises(QuorumError):
-            await majority.grant(Request(TTL, 1, wait=False))
-        assert 1 <= clock() <= 1 + LONGEST_PAUSE
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.options import Options
 from aiolocks._engine.acquire import take
 from aiolocks._engine.lease import Lease
 from aiolocks._engine.lease_state import LeaseState
-from aiolocks._engine.request import Granted, Request
+from aiolocks._engine.request import Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from tests.support.answering import Answering, Asked, Later
-from tests.support.virtual import clock
 
 TTL = 1.0
 
@@ -37,22 +35,6 @@ async def replicated(wait: object) -> AsyncIterator[tuple[Answering, RedisGranto
         await server.close()
 
 
-async def test_a_lease_that_enough_replicas_have_counts_from_when_it_was_written_for_them() -> None:
-    async with replicated(Later(0.2, 1)) as (server, grantor):
-        await asyncio.sleep(5)
-        assert await grantor.replicate(Request(TTL, 1, wait=False), 1) == Granted(7, 5)
-        assert clock() == 5.2
-        assert [asked.what for asked in server.asked] == ["lock_grant", "WAIT"]
-
-
-async def test_a_lease_that_ran_out_before_its_replicas_were_heard_of_is_not_had() -> None:
-    """They have it, and so may whoever was granted it since."""
-    async with replicated(Later(TTL, 1)) as (_, grantor):
-        with pytest.raises(RedisTimeoutError, match="ran out"):
-            await grantor.replicate(Request(TTL, 1, wait=False), 1)
-        assert clock() == TTL
-
-
 @pytest.mark.parametrize("timeout", [None, 0.0, 5.0])
 async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undone(timeout: float | None) -> None:
     async with replicated(Later(TTL, 1)) as (server, grantor):
@@ -62,40 +44,6 @@ async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undon
             await take(asking, Lease, must=True)
         assert server.times("lock_release") == [TTL]
         assert not grantor.context.tokens
-
-
-async def test_a_lease_that_too_few_replicas_have_is_not_had() -> None:
-    async with replicated(Later(0.05, 0)) as (_, grantor):
-        with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
-            await grantor.replicate(Request(TTL, 1, wait=False), 1)
-        assert clock() == pytest.approx(TTL / 4, abs=0.051)
-
-
-async def test_of_several_names_a_lease_that_ran_out_while_another_awaited_replicas_is_not_granted() -> None:
-    """The first is had at once; the second is put off by a script of somebody else's, and then by a slow replica."""
-    asked_for: list[bytes] = []
-
-    def answer(asked: Asked) -> object:
-        if asked.what == "lock_grant":
-            again, name = asked.words[3] in asked_for, asked.words[3]
-            asked_for.append(name)
-            if again and name.endswith(b"{b}") and clock() < 0.55:
-                raise ResponseError("BUSY Redis is busy running a script. You can only call SCRIPT KILL.")
-            return 7
-        return Later(0.2 if clock() < 0.5 else 0.45, 1) if asked.what == "WAIT" else 1
-
-    server = Answering(answer)
-    grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None, replicas=1)
-    session = Session.of(server)
-    chain = AllOf(session.context, "multilock", "a, b", grantors, options)
-    asking = LeaseState(session.context, chain, b"a, b", Request(TTL, 1, wait=True), options, None, None)
-    try:
-        with pytest.raises(RedisTimeoutError):
-            await take(asking, Lease, must=True)
-        assert clock() > TTL
-    finally:
-        session.close()
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("lapsed", [False, True])

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
-from aiolocks import Lock, LockManager, MultiLock, RLock, RWLock, Semaphore
-from aiolocks._redis.clients import place_of, pool_of, server_of
+from aiolocks import Lock, MultiLock, RLock, RWLock, Semaphore
+from aiolocks._redis.clients import place_of, server_of
 from aiolocks._redis.in_memory import memory_client
 from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
@@ -38,24 +37,6 @@ def test_pools_of_one_server_and_database_are_known_as_such() -> None:
     assert len({server_of(pool) for pool in same}) == 1
     others = ["redis://10.0.0.1:7000/4", "redis://10.0.0.1:7001/3", "redis://10.0.0.2:7000/3", "unix:///run/redis.sock"]
     assert len({server_of(pool) for pool in [same[0], *map(ConnectionPool.from_url, others)]}) == 5
-
-
-def test_the_pool_of_a_client_is_used_and_what_is_no_client_is_told_what_to_pass() -> None:
-    client = Redis(port=1)
-    assert pool_of(client) is client.connection_pool
-    for wrong, says in [
-        (int, "not type"),
-        ([int], "one client is needed, not a list"),
-        ((client, client), "one client is needed, not a tuple"),
-        ((client, "orders"), "goes first, then the name: not a tuple first"),
-        ("orders", "goes first, then the name: not a str first"),
-        (LockManager(client), r'not a LockManager, .*manager\.lock\("orders:42"\)'),
-        (client.pipeline(), "not Pipeline"),
-        (client.connection_pool, "not ConnectionPool"),
-    ]:
-        anyhow: Any = wrong
-        with pytest.raises(TypeError, match=says):
-            pool_of(anyhow)
 
 
 def test_a_primitive_shows_its_name() -> None:

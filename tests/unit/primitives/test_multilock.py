@@ -1,14 +1,9 @@
 """Several names held as one, in virtual time: what is told of them together."""
 
-from typing import Any
-
 import pytest
-from redis.asyncio import Redis
 
 from aiolocks import MultiLock, Statistics
 from tests.support.answering import Answering, Asked
-
-NOBODY = Redis(port=1)
 
 
 def standing(**rows: list[int]) -> Answering:
@@ -39,18 +34,6 @@ async def test_names_that_are_one_lock_are_held_when_one_of_them_is(
     assert await several.statistics() == expected
     assert await several.locked() == (expected.holders > 0)
     await server.close()
-
-
-@pytest.mark.parametrize("names", [5, None, NOBODY])
-def test_what_is_no_several_names_is_an_error_that_says_how_to_name_them(names: Any) -> None:
-    with pytest.raises(TypeError, match="names must be several, such as"):
-        MultiLock(NOBODY, names)
-
-
-def test_names_before_the_client_are_an_error_that_says_what_goes_first() -> None:
-    swapped: Any = MultiLock
-    with pytest.raises(TypeError, match="client goes first"):
-        swapped(["a", "b"], NOBODY)
 
 
 async def test_one_name_alone_is_held_and_guards_as_several_do() -> None:

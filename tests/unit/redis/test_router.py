@@ -158,7 +158,7 @@ async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking(
         assert len(nodes[1].work) == 3, "the slot is still its own"
 
 
-def test_without_the_right_to_asking_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_the_right_to_asking_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
     """Leases in a slot that was held open for longer than their ttl ended without a word."""
 
     def does(node: Node, asked: Asked) -> object:
@@ -168,35 +168,26 @@ def test_without_the_right_to_asking_one_warning_names_it(caplog: pytest.LogCapt
 
     nodes = Nodes(1, 2, does=does)
     told: list[float] = []
-
-    @jumping
-    async def run() -> None:
-        async with router_of(nodes) as router:
-            await ask(router, MIDDLE)
-            router.on_changed = lambda: told.append(clock())
-            answers = [await ask(router, LOW) for _ in range(19)]
-            assert all(isinstance(answer, NotNowError) for answer in answers)
-            assert [type(await ask(router, LOW)) for _ in range(30)][-1] is int
-        assert len(nodes[2].runs("ASKING")) <= 3, "nor is it tried all the time"
-        assert len(told) < 20
-
-    run()
+    async with router_of(nodes) as router:
+        await ask(router, MIDDLE)
+        router.on_changed = lambda: told.append(clock())
+        answers = [await ask(router, LOW) for _ in range(19)]
+        assert all(isinstance(answer, NotNowError) for answer in answers)
+        assert [type(await ask(router, LOW)) for _ in range(30)][-1] is int
+    assert len(nodes[2].runs("ASKING")) <= 3, "nor is it tried all the time"
+    assert len(told) < 20
     [warning] = caplog.messages
     assert "lacks the right +asking: while a slot of the Cluster is being moved" in warning
 
 
-def test_without_the_right_to_know_the_slots_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
-    @jumping
-    async def run() -> None:
-        nodes = Nodes(1, 2)
-        for port in (1, 2):
-            nodes.knows[port, "CLUSTER"] = NoPermissionError("no permissions")
-        nodes.give(LOW, 2)
-        nodes.does = lambda node, asked: nodes.moved(LOW) if node.port == 1 else 2
-        async with router_of(nodes) as router:
-            assert [await ask(router, LOW) for _ in range(5)] == [2] * 5
-
-    run()
+async def test_without_the_right_to_know_the_slots_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = Nodes(1, 2)
+    for port in (1, 2):
+        nodes.knows[port, "CLUSTER"] = NoPermissionError("no permissions")
+    nodes.give(LOW, 2)
+    nodes.does = lambda node, asked: nodes.moved(LOW) if node.port == 1 else 2
+    async with router_of(nodes) as router:
+        assert [await ask(router, LOW) for _ in range(5)] == [2] * 5
     [warning] = caplog.messages
     assert "lacks the right +cluster|slots: " in warning
 
@@ -242,20 +233,16 @@ async def test_nodes_that_send_a_call_to_each_other_do_so_for_a_while_only() -> 
 
 
 @pytest.mark.parametrize("refusal", [TryAgainError("in part"), ClusterDownError("down")])
-def test_what_a_node_cannot_do_just_now_is_asked_again_by_the_lock(refusal: Exception) -> None:
+async def test_what_a_node_cannot_do_just_now_is_asked_again_by_the_lock(refusal: Exception) -> None:
     def does(node: Node, asked: Asked) -> object:
         return refusal if clock() < 3 else 1
 
-    @jumping
-    async def run() -> None:
-        nodes = Nodes(1, does=does)
-        async with Lock(nodes.client, "orders"):
-            assert 3 <= clock() < 3.5
-        assert len(nodes[1].runs("lock_grant")) < 30, "and not without a pause"
-        await asyncio.sleep(1)
-        assert timers() == 0
-
-    run()
+    nodes = Nodes(1, does=does)
+    async with Lock(nodes.client, "orders"):
+        assert 3 <= clock() < 3.5
+    assert len(nodes[1].runs("lock_grant")) < 30, "and not without a pause"
+    await asyncio.sleep(1)
+    assert timers() == 0
 
 
 # What is asked anew.
@@ -274,25 +261,21 @@ async def test_the_slots_are_asked_for_five_times_a_second_at_most() -> None:
 
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
 @one_by_one("down", [[1], [1, 3], [1, 2, 3]])
-def test_at_the_beginning_nodes_that_are_down_are_passed_over(down: list[int], how: str) -> None:
+@jumping
+async def test_at_the_beginning_nodes_that_are_down_are_passed_over(down: list[int], how: str) -> None:
     """Two of them were asked by turns, and so one that is up was not."""
-
-    @jumping
-    async def run() -> None:
-        nodes = Nodes(1, 2, 3, 4)
-        nodes.owners = [4 if 2 in down else 2] * SLOTS
-        for port in down:
-            setattr(nodes[port], how, True)
-        async with router_of(nodes) as router:
-            answers = Answers()
-            for _ in range(10):
-                router.route(LOW).submit(RUN, (), answers, 1)
-                await asyncio.sleep(2)
-            assert answers.all[-1] == nodes.owners[0]
-            if how == "refuses":
-                assert answers.all == [nodes.owners[0]] * 10, "and no caller is told of it"
-
-    run()
+    nodes = Nodes(1, 2, 3, 4)
+    nodes.owners = [4 if 2 in down else 2] * SLOTS
+    for port in down:
+        setattr(nodes[port], how, True)
+    async with router_of(nodes) as router:
+        answers = Answers()
+        for _ in range(10):
+            router.route(LOW).submit(RUN, (), answers, 1)
+            await asyncio.sleep(2)
+        assert answers.all[-1] == nodes.owners[0]
+        if how == "refuses":
+            assert answers.all == [nodes.owners[0]] * 10, "and no caller is told of it"
 
 
 async def test_when_all_nodes_are_down_a_call_is_told_at_once() -> None:
@@ -371,20 +354,17 @@ async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_t
         (ResponseError("BUSY Redis is busy running a script"), True),
     ],
 )
-def test_whether_there_are_channels_of_shards_is_what_a_node_says_that_can(answer: object, sharded: bool) -> None:
-    @jumping
-    async def run() -> None:
-        nodes, changes = Nodes(1), list[bool]()
-        async with router_of(nodes) as router:
-            await ask(router, LOW)
-            nodes.knows[1, "PUBSUB"] = answer
-            router.on_changed = lambda: changes.append(router.sharded)
-            router.refresh()
-            await asyncio.sleep(1)
-            assert router.sharded is sharded
-            assert changes == ([] if sharded else [False]), "the channels of those who wait are others then"
-
-    run()
+@jumping
+async def test_whether_there_are_channels_of_shards_is_what_a_node_says_that_can(answer: object, sharded: bool) -> None:
+    nodes, changes = Nodes(1), list[bool]()
+    async with router_of(nodes) as router:
+        await ask(router, LOW)
+        nodes.knows[1, "PUBSUB"] = answer
+        router.on_changed = lambda: changes.append(router.sharded)
+        router.refresh()
+        await asyncio.sleep(1)
+        assert router.sharded is sharded
+        assert changes == ([] if sharded else [False]), "the channels of those who wait are others then"
 
 
 async def test_closing_leaves_no_timer_and_opens_nothing() -> None:

@@ -154,18 +154,13 @@ async def test_where_no_majority_answers_what_there_is_counts_in_half_a_second()
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2])
-def test_the_newest_configuration_counts(newest: int) -> None:
+async def test_the_newest_configuration_counts(newest: int) -> None:
     """Each failover is known to the one that led it first."""
-
-    @jumping
-    async def run() -> None:
-        watched = Watched()
-        watched.sentinels[newest].port, watched.sentinels[newest].epoch = 2, 2
-        watched.sentinels[newest - 1].hangs = True
-        async with primary_of(watched) as pipeline:
-            assert await ask(pipeline) == 2
-
-    run()
+    watched = Watched()
+    watched.sentinels[newest].port, watched.sentinels[newest].epoch = 2, 2
+    watched.sentinels[newest - 1].hangs = True
+    async with primary_of(watched) as pipeline:
+        assert await ask(pipeline) == 2
 
 
 async def test_a_promoted_replica_is_the_primary_though_the_failover_goes_on() -> None:
@@ -219,20 +214,17 @@ async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_m
         ({"answer": silent}, "no reply in time"),
     ],
 )
-def test_a_primary_that_none_takes_to_be_up_is_none(trouble: dict[str, Any], why: str) -> None:
-    @jumping
-    async def run() -> None:
-        watched = Watched(min_other_sentinels=2)
-        for sentinel in watched.sentinels:
-            for name, value in trouble.items():
-                setattr(sentinel, name, value)
-        async with primary_of(watched) as pipeline:
-            error = await ask(pipeline)
-            assert isinstance(error, MasterNotFoundError)
-            assert why in str(error)
-            assert str(error).count("sentinel") >= 2, "each says why"
-
-    run()
+@jumping
+async def test_a_primary_that_none_takes_to_be_up_is_none(trouble: dict[str, Any], why: str) -> None:
+    watched = Watched(min_other_sentinels=2)
+    for sentinel in watched.sentinels:
+        for name, value in trouble.items():
+            setattr(sentinel, name, value)
+    async with primary_of(watched) as pipeline:
+        error = await ask(pipeline)
+        assert isinstance(error, MasterNotFoundError)
+        assert why in str(error)
+        assert str(error).count("sentinel") >= 2, "each says why"
 
 
 async def test_a_primary_that_only_one_takes_to_be_down_is_up() -> None:
@@ -307,33 +299,29 @@ async def test_during_a_failover_it_is_asked_more_often() -> None:
 
 @pytest.mark.parametrize("eager", [False, True])
 @one_by_one("how", ["refuses", "absent", "hangs", "deaf"])
-def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: str, eager: bool) -> None:
+@jumping
+async def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: str, eager: bool) -> None:
     """Refused by all at once, and before the question was noted as asked, none was asked any more."""
     factory = getattr(asyncio, "eager_task_factory", None)
     if eager and factory is None:
         pytest.skip("there are no eager tasks before Python 3.12")
-
-    @jumping
-    async def run() -> None:
-        if eager:
-            asyncio.get_running_loop().set_task_factory(factory)
-        watched = Watched()
-        async with primary_of(watched) as pipeline:
-            assert await ask(pipeline) == 1
-            for sentinel in watched.sentinels:
-                if how == "deaf":
-                    sentinel.late = math.inf
-                else:
-                    setattr(sentinel, how, True)
-                    sentinel.cut()
-            await asyncio.sleep(10)
-            for sentinel in watched.sentinels:
-                sentinel.refuses = sentinel.absent = sentinel.hangs = False
-                sentinel.port, sentinel.epoch, sentinel.late = 2, 2, 0.0
-            await asyncio.sleep(6)
-            assert await ask(pipeline) == 2
-
-    run()
+    if eager:
+        asyncio.get_running_loop().set_task_factory(factory)
+    watched = Watched()
+    async with primary_of(watched) as pipeline:
+        assert await ask(pipeline) == 1
+        for sentinel in watched.sentinels:
+            if how == "deaf":
+                sentinel.late = math.inf
+            else:
+                setattr(sentinel, how, True)
+                sentinel.cut()
+        await asyncio.sleep(10)
+        for sentinel in watched.sentinels:
+            sentinel.refuses = sentinel.absent = sentinel.hangs = False
+            sentinel.port, sentinel.epoch, sentinel.late = 2, 2, 0.0
+        await asyncio.sleep(6)
+        assert await ask(pipeline) == 2
 
 
 async def test_no_sentinel_is_asked_after_the_end_and_the_search_can_begin_again() -> None:
