@@ -57,6 +57,11 @@ class Hub(Answering):
         return any(word.startswith(b"poll") for word in newest.words)
 
 
+@pytest.fixture
+def hub() -> Hub:
+    return Hub()
+
+
 @asynccontextmanager
 async def waiting(hub: Hub) -> AsyncIterator[Session]:
     session = Session.of(hub)
@@ -82,27 +87,18 @@ def assert_tried_after(hub: Hub, pauses: list[float], since: float = 0.0) -> Non
     assert all(pause - 0.001 <= took <= pause + LOOK for took, pause in zip(tried, pauses, strict=True)), tried
 
 
-async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute() -> None:
-    hub = Hub()
-    hub.allows = False
-    async with waiting(hub):
-        await asyncio.sleep(130)
-        assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
-        assert hub.polled()
-
-
-async def test_that_it_polls_is_an_event_with_the_time_until_it_tries_to_be_told_again() -> None:
-    hub = Hub()
+async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute(hub: Hub) -> None:
     hub.allows = False
     with hearing() as heard:
         async with waiting(hub):
             await asyncio.sleep(130)
-    assert list(heard) == [Event("polling", "", "", 1.0)]
+            assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
+            assert hub.polled()
+    assert list(heard) == [Event("polling", "", "", 1.0)], "with the time until it tries"
 
 
-async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds() -> None:
+async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(hub: Hub) -> None:
     """It may have moved there at any moment."""
-    hub = Hub()
     hub.finds = 0
     async with waiting(hub):
         await asyncio.sleep(30)
@@ -130,9 +126,8 @@ async def test_a_polling_session_is_notified_once_the_server_finds_its_subscript
 
 @pytest.mark.parametrize("trouble", [ResponseError("unknown command"), None])
 async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_not_found(
-    trouble: Exception | None,
+    hub: Hub, trouble: Exception | None
 ) -> None:
-    hub = Hub()
     hub.finds = 0
     async with waiting(hub) as session:
         await asyncio.sleep(4)
@@ -146,16 +141,14 @@ async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_
         assert not session.servers.listenings[0].polling
 
 
-async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right() -> None:
-    hub = Hub()
+async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right(hub: Hub) -> None:
     hub.finds = NoPermissionError("NOPERM no pubsub")
     async with waiting(hub):
         await asyncio.sleep(20)
         assert_tried_after(hub, [1, 2, 4, 8], since=began(hub))
 
 
-async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_while_is_not() -> None:
-    hub = Hub()
+async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_while_is_not(hub: Hub) -> None:
     hub.finds = 0
     async with waiting(hub):
         for held, pause in ((1.0, 4), (8.0, 1)):

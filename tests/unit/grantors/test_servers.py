@@ -116,19 +116,23 @@ async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_t
     await asyncio.sleep(0.06)
     assert [nodes.rechecks(base, since) for base in bases] == [1, 1], "both may have been passed over"
 
-    session.servers.queues[bases[1]].leave(requests[1])
     listening.subscriber.leave(b"other")
-    for number in range(100):  # of names that nobody waits for any more
-        listening.subscriber.listen(b"{%d}" % number)
-        listening.subscriber.leave(b"{%d}" % number)
-    assert listening.subscriber.listening(channel, clock())
-    session.servers.queues[bases[0]].leave(requests[0])
-    for number in range(100):
-        listening.subscriber.listen(b"{%d}" % number)
-        listening.subscriber.leave(b"{%d}" % number)
+    for base, request in zip(bases, requests, strict=True):
+        assert listening.subscriber.listening(channel, clock())
+        session.servers.queues[base].leave(request)
+        for number in range(100):  # of names that nobody waits for any more
+            listening.subscriber.listen(b"{%d}" % number)
+            listening.subscriber.leave(b"{%d}" % number)
     assert not listening.subscriber.listening(channel, clock())
     session.close()
     await asyncio.sleep(0)
+
+
+def router_of(nodes: Nodes) -> Router:
+    """Return what the session of the running loop sends by."""
+    router = Session.of(nodes.client.nodes_manager).context.pipeline
+    assert isinstance(router, Router)
+    return router
 
 
 class Moving(Nodes):
@@ -179,9 +183,7 @@ async def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
     lock = Lock(nodes.client, "orders", wait_release=False)
     async with lock:
         nodes.give(BASE, 2)
-    router = Session.of(nodes.client.nodes_manager).context.pipeline
-    assert isinstance(router, Router)
-    router.moved(slot_of(BASE), (HOST, 2))
+    router_of(nodes).moved(slot_of(BASE), (HOST, 2))
     lease = await ask(lock)
     assert clock() < 1.1
     if ask is Lock.locked:
@@ -196,9 +198,7 @@ async def test_a_caller_that_gives_up_while_a_release_is_awaited_asks_no_more() 
     lock = Lock(nodes.client, "orders", wait_release=False)
     async with lock:
         nodes.give(BASE, 2)
-    router = Session.of(nodes.client.nodes_manager).context.pipeline
-    assert isinstance(router, Router)
-    router.moved(slot_of(BASE), (HOST, 2))
+    router_of(nodes).moved(slot_of(BASE), (HOST, 2))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(lock.try_acquire(), 0.1)
     await asyncio.sleep(1)
@@ -213,11 +213,9 @@ async def test_leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_o
     leases = [await Lock(nodes.client, name).acquire() for name in ("orders", "bills")]
     leases.append(await MultiLock(nodes.client, ["orders", "bills"]).acquire())
     await asyncio.sleep(1)
-    router = Session.of(nodes.client.nodes_manager).context.pipeline
-    assert isinstance(router, Router)
     for name, renewed in ((b"aiolocks:lock:{nothing}", 0), (BASE, 3)):
         nodes.give(name, 2)
-        router.moved(slot_of(name), (HOST, 2))
+        router_of(nodes).moved(slot_of(name), (HOST, 2))
         begun = clock()
         await asyncio.sleep(0.5)
         runs = [*nodes[1].runs("lock_renew"), *nodes[2].runs("lock_renew")]

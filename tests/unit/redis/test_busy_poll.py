@@ -95,28 +95,17 @@ def test_a_loop_turns_again_for_a_later_request(night: Night) -> None:
     assert night.turn() == 1
 
 
-def test_a_loop_sleeps_before_any_reply_was_timed() -> None:
-    night = Night()
-    night.ask()
-    assert not night.due
-
-
-def test_a_loop_sleeps_where_the_newest_reply_took_longer(night: Night) -> None:
-    night.hear(took=SOON)
-    night.ask()
-    assert not night.due
-
-
-def test_a_loop_sleeps_where_no_reply_has_come_lately(night: Night) -> None:
-    night.now += LATELY
-    night.ask()
-    assert not night.due
-
-
-def test_a_loop_sleeps_where_there_is_one_processor() -> None:
-    """Whoever is to answer may need just that one."""
-    night = Night(processors=1)
-    night.hear()
+@pytest.mark.parametrize(
+    ("took", "since", "processors"), [(None, 0, 2), (SOON, 0, 2), (SOON / 2, LATELY, 2), (SOON / 2, 0, 1)]
+)
+def test_a_loop_sleeps_before_any_reply_came_soon_and_lately_and_where_there_is_one_processor(
+    took: float | None, since: float, processors: int
+) -> None:
+    """What is to answer may need just that one."""
+    night = Night(processors)
+    if took is not None:
+        night.hear(took)
+    night.now += since
     night.ask()
     assert not night.due
 

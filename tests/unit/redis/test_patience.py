@@ -128,28 +128,3 @@ async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_
         server.cut()
         await asyncio.sleep(0.1)
         assert await given(4) == [2, 4, 5, 5]
-
-
-# Of what is answered slowly.
-
-
-async def test_patience_follows_the_time_that_answers_take_up_and_down() -> None:
-    slow = 0.0
-    server = Answering(lambda asked: Later(slow, [0] * 6))
-    async with session_of(server) as session:
-        commands, ask = pipeline_in(session.context), server.grantor().ask_once
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (1.0, 0.25)
-        slow = 0.1
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == pytest.approx((1.0, 0.4))
-        slow = 0.6
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == pytest.approx((2.4, 1.0))
-        slow = 5.0
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (LONGEST_WAIT, 1.0)
-        slow = 0.0
-        for _ in range(30):
-            await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (1.0, 0.25)

@@ -1,8 +1,6 @@
 """Commands of one session over one link: each call is answered exactly once, whatever becomes of it."""
 
 import asyncio
-import contextlib
-import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -72,29 +70,19 @@ GOOD, BAD = str(b"good"), "cannot be packed"
 async def test_a_call_that_cannot_be_packed_is_answered_with_why_and_the_others_go_on(
     redis: Redis, connected: bool
 ) -> None:
+    def no_arguments(call: PendingCall, link: Connection) -> Arguments:
+        raise ValueError("cannot be packed")
+
     commands, answers = commands_of(redis), Answers()
     expected = {1: [BAD], 2: [GOOD], 3: [BAD], 4: [GOOD]}
     if connected:
         commands.submit(Echo(), (b"good",), answers, 1.0, 0)
         await answers.until(1)
         expected[0] = [GOOD]
-    for number in range(1, 5):
-        commands.submit(Echo(), (b"bad" if number % 2 else b"good",), answers, 1.0, number)
+    for number, arguments in enumerate([(b"bad",), (b"good",), no_arguments, (b"good",)], 1):
+        commands.submit(Echo(), arguments, answers, 1.0, number)
         assert number not in answers.all, "never before `submit` returns"
     assert await answers.until(len(expected)) == expected
-    commands.close()
-
-
-@pytest.mark.asyncio
-@pytest.mark.redis
-async def test_a_call_whose_arguments_cannot_be_had_is_answered_with_why(redis: Redis) -> None:
-    def no_arguments(call: PendingCall, link: Connection) -> Arguments:
-        raise ValueError("cannot be packed")
-
-    commands, answers = commands_of(redis), Answers()
-    commands.submit(Echo(), no_arguments, answers, 1.0, 1)
-    commands.submit(Echo(), (b"good",), answers, 1.0, 2)
-    assert await answers.until(2) == {1: [BAD], 2: [GOOD]}
     commands.close()
 
 
@@ -460,32 +448,22 @@ async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_
 
 async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_asked_again() -> None:
     """Before Python 3.12 `wait_for` swallows many a cancellation."""
-
-    async def deaf() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(math.inf)
-
-    def make() -> Any:
-        made.append(make_connection())
-        made[-1].connect = deaf
-        return made[-1]
-
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    made: list[Any] = []
-    make_connection, server.make_connection = server.make_connection, make  # type: ignore[method-assign]  # the pool's
+    server.hangs = server.deaf = True
     async with scripted(server) as (commands, _):
         ask(commands, outcomes, "a")
         await asyncio.sleep(1)
         commands.close()
         await asyncio.sleep(1)
-        assert made[0]._reader is None, "it stays open"
+        [made] = server.connections
+        assert made._reader is None, "it stays open"
         ask(commands, outcomes, "b")
         await asyncio.sleep(1)
         commands.close()
         ask(commands, outcomes, "c")
         await asyncio.sleep(1)
         assert outcomes["c"] == (3.0, "c")
-    assert len(made) == 2
+    assert len(server.connections) == 2
 
 
 async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_asked_again_but_once() -> None:
@@ -509,34 +487,41 @@ async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_aske
 # What there is no room for.
 
 
-async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+async def link_of(commands: Pipeline, outcomes: Outcomes) -> Any:
+    """Return the link over which a first call went."""
     links: list[Any] = []
 
     def arguments(call: PendingCall, link: Connection) -> Arguments:
         links.append(link)
         return ()
 
-    def room(*, full: bool) -> None:
-        links[0].full = full
-        commands._flow()  # as the link does
+    commands.submit(Noted("first"), arguments, outcomes, 5, "first")
+    await asyncio.sleep(1)
+    return links[0]
 
+
+def room(commands: Pipeline, link: Any, *, full: bool) -> None:
+    link.full = full
+    commands._flow()  # as the link does
+
+
+async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     async with scripted(server) as (commands, lost):
-        commands.submit(Noted("first"), arguments, outcomes, 5, "first")
-        await asyncio.sleep(1)
-        room(full=True)
+        link = await link_of(commands, outcomes)
+        room(commands, link, full=True)
         held_back, given_up = ask(commands, outcomes, "a", patience=0.5, unsent=5), ask(commands, outcomes, "b")
         await asyncio.sleep(1)
         assert [asked.what for asked in server.asked] == ["first"]
         given_up.drop()
-        room(full=False)
+        room(commands, link, full=False)
         await asyncio.sleep(1)
         assert outcomes["a"] == (2.0, "a")
         assert held_back.sent_at == 2.0
         assert "Given up" in outcomes["b"][1]
         ask(commands, outcomes, "c")
         assert [asked.what for asked in server.asked] == ["first", "a", "c"], "at once, as there is room"
-        room(full=True)
+        room(commands, link, full=True)
         ask(commands, outcomes, "d", unsent=5)
         server.cut()
         await asyncio.sleep(1)
@@ -546,20 +531,11 @@ async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up
 
 async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its_time_has_come() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    links: list[Any] = []
-
-    def arguments(call: PendingCall, link: Connection) -> Arguments:
-        links.append(link)
-        return ()
-
     async with scripted(server) as (commands, lost):
-        commands.submit(Noted("first"), arguments, outcomes, 5, "first")
-        await asyncio.sleep(10)
-        links[0].full = True
-        commands._flow()  # as the link does
+        room(commands, await link_of(commands, outcomes), full=True)
         ask(commands, outcomes, "a", patience=2)
         await asyncio.sleep(10)
-        assert outcomes["a"] == (12.0, LATE)
+        assert outcomes["a"] == (3.0, LATE)
         assert not lost
 
 
@@ -568,10 +544,12 @@ async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> 
     async with scripted(server) as (commands, _):
         for took, round_trip, patience, undo_patience in [
             (0.055, 0.055, 1.0, 0.25),
+            (0.1, 0.1, 1.0, 0.4),
             (0.4, 0.4, 1.6, 1.0),
             (1.0, 1.0, 4.0, 1.0),
             (0.0, 0.8, 3.2, 1.0),
             (0.0, 0.64, 2.56, 1.0),
+            (3.0, 3.0, LONGEST_WAIT, 1.0),
         ]:
             server.answer = lambda asked, took=took: Later(took, asked.what)  # type: ignore[misc]  # bound as it is made
             ask(commands, outcomes, str(round_trip))

@@ -76,6 +76,12 @@ class Watched:
         self.pool: Any = pool_of(self.manager.master_for("locks"))
         self.pool.make_connection = self._connection
 
+    def say(self, **facts: Any) -> None:
+        """Have all Sentinels say so."""
+        for sentinel in self.sentinels:
+            for name, value in facts.items():
+                setattr(sentinel, name, value)
+
     def asked(self) -> list[float]:
         """Return when the first Sentinel was asked."""
         return self.sentinels[0].times("SENTINEL")[::2]
@@ -192,12 +198,10 @@ async def test_a_late_sentinel_that_alone_knows_of_a_failover_is_heard() -> None
 async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_more() -> None:
     """They may have been set up anew."""
     watched = Watched()
-    for sentinel in watched.sentinels:
-        sentinel.port, sentinel.epoch = 2, 7
+    watched.say(port=2, epoch=7)
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 2
-        for sentinel in watched.sentinels:
-            sentinel.port, sentinel.epoch = 1, 0
+        watched.say(port=1, epoch=0)
         await asyncio.sleep(4)
         assert await ask(pipeline) == 1
 
@@ -217,9 +221,7 @@ async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_m
 @jumping
 async def test_a_primary_that_none_takes_to_be_up_is_none(trouble: dict[str, Any], why: str) -> None:
     watched = Watched(min_other_sentinels=2)
-    for sentinel in watched.sentinels:
-        for name, value in trouble.items():
-            setattr(sentinel, name, value)
+    watched.say(**trouble)
     async with primary_of(watched) as pipeline:
         error = await ask(pipeline)
         assert isinstance(error, MasterNotFoundError)
@@ -263,8 +265,7 @@ async def test_links_are_closed_when_another_is_named_and_what_is_asked_next_goe
         assert await ask(pipeline) == 1
         await asyncio.sleep(10.1)
         assert len(watched.asked()) == 21, "every half second"
-        for sentinel in watched.sentinels:
-            sentinel.port, sentinel.epoch = 2, 2
+        watched.say(port=2, epoch=2)
         await asyncio.sleep(0.5)
         assert pipeline.ready is None
         assert await ask(pipeline) == 2
@@ -274,8 +275,7 @@ async def test_links_stay_while_no_other_is_named() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 1
-        for sentinel in watched.sentinels:
-            sentinel.flags = "s_down,o_down,master"
+        watched.say(flags="s_down,o_down,master")
         await asyncio.sleep(5)
         for sentinel in watched.sentinels:
             sentinel.refuses = True
@@ -289,8 +289,7 @@ async def test_during_a_failover_it_is_asked_more_often() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 1
-        for sentinel in watched.sentinels:
-            sentinel.flags = "master,failover_in_progress"
+        watched.say(flags="master,failover_in_progress")
         await asyncio.sleep(0.6)
         before = len(watched.asked())
         await asyncio.sleep(1)
@@ -327,8 +326,7 @@ async def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: s
 async def test_no_sentinel_is_asked_after_the_end_and_the_search_can_begin_again() -> None:
     for moment in (0.0, 0.2, 0.5, 0.7, 1.05):
         watched = Watched()
-        for sentinel in watched.sentinels:
-            sentinel.late = 0.1
+        watched.say(late=0.1)
         async with primary_of(watched) as pipeline:
             assert await ask(pipeline) == 1
             await asyncio.sleep(moment)
@@ -347,8 +345,7 @@ async def test_an_end_while_it_connects_leaves_nothing() -> None:
         watched = Watched()
         watched.servers[1].slow = slow
         async with primary_of(watched) as pipeline:
-            for sentinel in watched.sentinels:
-                sentinel.late = 0.1
+            watched.say(late=0.1)
             asked = asyncio.ensure_future(ask(pipeline))
             await asyncio.sleep(0.1)
             pipeline.close()
