@@ -122,17 +122,11 @@ REFUSED = NoPermissionError("refused")
 # One of them refused.
 
 
-@pytest.mark.parametrize(
-    ("endings", "needed", "told"),
-    [
-        ([REFUSED, After(60, True), After(60, True)], 3, (0.1, REFUSED)),
-        ([True, LOST, REFUSED], 3, (0.3, REFUSED)),
-        ([REFUSED, REFUSED, After(60, True)], 2, (0.2, REFUSED)),
-        ([LOST, REFUSED, REFUSED], 2, (0.3, REFUSED)),
-        ([REFUSED, LOST, LOST], 2, (10.0, LOST)),
-        ([REFUSED, True, True], 2, (0.3, True)),
-    ],
-)
+@pytest.mark.parametrize(("endings", "needed", "told"), [
+    ([REFUSED, After(60, True), After(60, True)], 3, (0.1, REFUSED)), ([True, LOST, REFUSED], 3, (0.3, REFUSED)),
+    ([REFUSED, REFUSED, After(60, True)], 2, (0.2, REFUSED)), ([LOST, REFUSED, REFUSED], 2, (0.3, REFUSED)),
+    ([REFUSED, LOST, LOST], 2, (10.0, LOST)), ([REFUSED, True, True], 2, (0.3, True)),
+])  # fmt: skip
 async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_suffice(
     endings: list[bool | Exception | After], needed: int, told: tuple[float, bool | Exception]
 ) -> None:
@@ -157,19 +151,12 @@ async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_su
 # All of them renewed.
 
 
-@pytest.mark.parametrize(
-    ("renewals", "needed", "told"),
-    [
-        ([True, True, True], 3, (0.3, True)),
-        ([True, True, False], 3, (0.3, False)),
-        ([False, True, True], 3, (0.1, False)),
-        ([True, True, True], 2, (0.2, True)),
-        ([True, False, True], 2, (0.3, True)),
-        ([False, False, True], 2, (0.2, False)),
-        ([LOST, LOST, True], 2, (0.2, LOST)),
-        ([LOST, True, True], 3, (0.3, LOST)),
-    ],
-)
+@pytest.mark.parametrize(("renewals", "needed", "told"), [
+    ([True, True, True], 3, (0.3, True)), ([True, True, False], 3, (0.3, False)),
+    ([False, True, True], 3, (0.1, False)), ([True, True, True], 2, (0.2, True)),
+    ([True, False, True], 2, (0.3, True)), ([False, False, True], 2, (0.2, False)),
+    ([LOST, LOST, True], 2, (0.2, LOST)), ([LOST, True, True], 3, (0.3, LOST)),
+])  # fmt: skip
 async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_cannot_any_more(
     renewals: list[bool | Exception], needed: int, told: tuple[float, bool | Exception]
 ) -> None:
@@ -216,16 +203,11 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
 # All of them released.
 
 
-@pytest.mark.parametrize(
-    ("endings", "needed", "told"),
-    [
-        ([True, True, True], 3, (0.3, True)),
-        ([False, True, True], 3, (0.1, False)),
-        ([True, True, True], 2, (0.2, True)),
-        ([False, False, True], 2, (0.2, False)),
-        ([True, False, True], 2, (0.3, True)),
-    ],
-)
+@pytest.mark.parametrize(("endings", "needed", "told"), [
+    ([True, True, True], 3, (0.3, True)), ([False, True, True], 3, (0.1, False)),
+    ([True, True, True], 2, (0.2, True)), ([False, False, True], 2, (0.2, False)),
+    ([True, False, True], 2, (0.3, True)),
+])  # fmt: skip
 async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_have_been(
     endings: list[bool], needed: int, told: tuple[float, bool]
 ) -> None:

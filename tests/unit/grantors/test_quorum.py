@@ -510,22 +510,14 @@ async def test_a_caller_whose_time_is_over_while_servers_agree_is_not_told_that_
 # Statistics.
 
 
-@pytest.mark.parametrize(
-    ("replies", "expected"),
-    [
-        ([[1, 7, 0], [1, 9, 0], [0, 3, 0]], (True, 9, 0)),
-        ([[1, 7, 0], [0, 3, 0], [0, 9, 0]], (False, 9, 0)),
-        ([[0, 1, 0], [0, 0, 0], [0, 0, 0]], (False, 1, 0)),
-        ([[0, 0, 0], [0, 0, 0], BROKEN], (False, 0, 0)),
-        ([[1, 7, 0], [1, 5, 0], SILENCE], (True, 7, 0)),
-        ([[1, 7, 50], [1, 7, 40], [0, 3, 0]], (True, 7, 50)),
-        ([[1, 7, 50], [1, 7, 50], BROKEN], (True, 7, 50)),
-        ([[1, 7, 50], [1, 9, 0], [1, 9, 0]], (True, 9, 0)),
-        ([[1, 7, 50], [1, 9, 0], BROKEN], (True, 9, 0)),
-        ([[1, 7, 50], [0, 3, 0], [0, 3, 0]], (False, 7, 0)),
-        ([[0, 0, 0], (RUNS_A_SCRIPT, [0, 3, 0]), RUNS_A_SCRIPT], (False, 3, 0)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("replies", "expected"), [
+    ([[1, 7, 0], [1, 9, 0], [0, 3, 0]], (True, 9, 0)), ([[1, 7, 0], [0, 3, 0], [0, 9, 0]], (False, 9, 0)),
+    ([[0, 1, 0], [0, 0, 0], [0, 0, 0]], (False, 1, 0)), ([[0, 0, 0], [0, 0, 0], BROKEN], (False, 0, 0)),
+    ([[1, 7, 0], [1, 5, 0], SILENCE], (True, 7, 0)), ([[1, 7, 50], [1, 7, 40], [0, 3, 0]], (True, 7, 50)),
+    ([[1, 7, 50], [1, 7, 50], BROKEN], (True, 7, 50)), ([[1, 7, 50], [1, 9, 0], [1, 9, 0]], (True, 9, 0)),
+    ([[1, 7, 50], [1, 9, 0], BROKEN], (True, 9, 0)), ([[1, 7, 50], [0, 3, 0], [0, 3, 0]], (False, 7, 0)),
+    ([[0, 0, 0], (RUNS_A_SCRIPT, [0, 3, 0]), RUNS_A_SCRIPT], (False, 3, 0)),
+])  # fmt: skip
 async def test_a_majority_says_whether_it_is_held_and_the_largest_fencing_token_is_told(
     replies: list[Any], expected: tuple[bool, int, int]
 ) -> None:

@@ -345,15 +345,10 @@ async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_t
         assert [await ask(router, LOW) for _ in range(5)] == [3] * 5
 
 
-@one_by_one(
-    "answer, sharded",
-    [
-        ([], True),
-        (ResponseError("unknown subcommand 'SHARDNUMSUB'"), False),
-        (NoPermissionError("NOPERM"), False),
-        (ResponseError("BUSY Redis is busy running a script"), True),
-    ],
-)
+@one_by_one("answer, sharded", [
+    ([], True), (ResponseError("unknown subcommand 'SHARDNUMSUB'"), False), (NoPermissionError("NOPERM"), False),
+    (ResponseError("BUSY Redis is busy running a script"), True),
+])  # fmt: skip
 @jumping
 async def test_whether_there_are_channels_of_shards_is_what_a_node_says_that_can(answer: object, sharded: bool) -> None:
     nodes, changes = Nodes(1), list[bool]()

@@ -206,18 +206,11 @@ async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_m
         assert await ask(pipeline) == 1
 
 
-@one_by_one(
-    "trouble, why",
-    [
-        ({"flags": "s_down,master,disconnected"}, "s_down"),
-        ({"flags": "o_down,master"}, "o_down"),
-        ({"flags": "slave"}, "slave"),
-        ({"others": 1}, "too few other Sentinels"),
-        ({"refuses": True}, "refused"),
-        ({"answer": unknown}, "No such master"),
-        ({"answer": silent}, "no reply in time"),
-    ],
-)
+@one_by_one("trouble, why", [
+    ({"flags": "s_down,master,disconnected"}, "s_down"), ({"flags": "o_down,master"}, "o_down"),
+    ({"flags": "slave"}, "slave"), ({"others": 1}, "too few other Sentinels"), ({"refuses": True}, "refused"),
+    ({"answer": unknown}, "No such master"), ({"answer": silent}, "no reply in time"),
+])  # fmt: skip
 @jumping
 async def test_a_primary_that_none_takes_to_be_up_is_none(trouble: dict[str, Any], why: str) -> None:
     watched = Watched(min_other_sentinels=2)
