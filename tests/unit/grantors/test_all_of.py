@@ -101,9 +101,7 @@ async def test_what_was_granted_out_of_turn_is_given_back_before_it_waits() -> N
 
 
 @pytest.mark.parametrize("options", [Options(30.0), Options(30.0, renew=False, max_hold=5.0)], ids=["usual", "own"])
-async def test_what_is_held_is_renewed_while_another_is_waited_for_whatever_the_lease_s_own_terms(
-    options: Options,
-) -> None:
+async def test_what_is_held_is_renewed_on_any_terms_while_another_is_waited_for(options: Options) -> None:
     several = Several([7], ["busy", "queued", 8])
     several.options = options
     later(100, several.stubs[1].hand_over, 8)
@@ -118,9 +116,7 @@ async def test_what_is_held_is_renewed_while_another_is_waited_for_whatever_the_
 
 
 @pytest.mark.parametrize("recheck", [False, True])
-async def test_the_lease_counts_from_the_oldest_of_its_parts_though_a_later_one_counts_from_a_recheck(
-    recheck: bool,
-) -> None:
+async def test_the_lease_counts_from_the_oldest_of_its_parts_and_not_from_a_recheck(recheck: bool) -> None:
     """The newer of two would leave the caller sure of a lease that another holder may have by then."""
     several = Several([7], ["busy", "queued"])
     if recheck:  # one that left at 4
@@ -281,9 +277,7 @@ async def test_only_the_first_that_is_missing_is_waited_for_in_line() -> None:
 
 
 @pytest.mark.parametrize("wishes", [[(2, 0), (6, 1)], None])
-async def test_each_is_asked_for_with_its_own_permits_and_place_or_else_alone_and_behind_all_others(
-    wishes: list[tuple[int, int]] | None,
-) -> None:
+async def test_each_is_asked_for_with_its_own_permits_and_place(wishes: list[tuple[int, int]] | None) -> None:
     several = Several([7], [8])
     several.wishes = wishes
     _, noted = noting(several)
@@ -344,9 +338,7 @@ async def test_a_grant_of_several_names_that_cannot_be_completed_is_given_back_a
 
 
 @pytest.mark.parametrize(("undone_in", "ttl", "seconds"), [(0.4, 30, 0.4), (math.inf, 30, 1.0), (math.inf, 0.5, 0.5)])
-async def test_a_caller_that_asks_once_for_all_waits_until_all_is_given_back_for_a_second_or_the_ttl_at_most(
-    undone_in: float, ttl: float, seconds: float
-) -> None:
+async def test_to_ask_once_waits_a_second_for_what_is_given_back(undone_in: float, ttl: float, seconds: float) -> None:
     several = Several([7], ["busy"])
     several.stubs[0]._withdrawals = [After(undone_in, True)]
     assert await take(several.asking(ttl=ttl, timeout=0), Lease, must=False) is None

@@ -57,10 +57,7 @@ async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_se
 
 async def test_the_undo_of_a_quorum_waits_for_servers_that_granted_and_not_for_silent_servers() -> None:
     """Of five servers one does not answer, and one that has granted is slow to undo it."""
-    parts = [
-        Part(ScriptedGrantor(withdrawals=[After(delay, True)]), Request(30.0, 1, wait=False))
-        for delay in (0.1, 0.2, 0.3, 0.5, 5.0)
-    ]
+    parts = parts_of(*(After(delay, True) for delay in (0.1, 0.2, 0.3, 0.5, 5.0)))
     told: list[float] = []
     parts[3].request.valid_from = clock()
     undo_parts(parts, lambda _: told.append(clock()), 3)
@@ -103,6 +100,16 @@ def asked() -> Request:
     return Request(30.0, 1, wait=False)
 
 
+Ending = bool | Exception | After
+ToldAt = tuple[float, bool | Exception]
+
+
+def in_turn(endings: list[Ending]) -> list[After]:
+    """Return them as answers after a tenth, two and three tenths of a second, where they say no other time."""
+    pairs = zip((0.1, 0.2, 0.3), endings, strict=True)
+    return [ending if isinstance(ending, After) else After(delay, ending) for delay, ending in pairs]
+
+
 class Told:
     """What was told, and when."""
 
@@ -127,13 +134,8 @@ REFUSED = NoPermissionError("refused")
     ([REFUSED, REFUSED, After(60, True)], 2, (0.2, REFUSED)), ([LOST, REFUSED, REFUSED], 2, (0.3, REFUSED)),
     ([REFUSED, LOST, LOST], 2, (10.0, LOST)), ([REFUSED, True, True], 2, (0.3, True)),
 ])  # fmt: skip
-async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_suffice(
-    endings: list[bool | Exception | After], needed: int, told: tuple[float, bool | Exception]
-) -> None:
-    parts = [
-        Part(ScriptedGrantor(withdrawals=[answer if isinstance(answer, After) else After(delay, answer)]), asked())
-        for delay, answer in zip((0.1, 0.2, 0.3), endings, strict=True)
-    ]
+async def test_refusals_are_told_once_others_do_not_suffice(endings: list[Ending], needed: int, told: ToldAt) -> None:
+    parts = parts_of(*in_turn(endings))
     home = ScriptedGrantor()
     release = home.context.undo(Whole(home.context, needed), made_of(parts), clock() + 30, wait=10)
     assert release.waited is not None
@@ -157,14 +159,9 @@ async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_su
     ([True, False, True], 2, (0.3, True)), ([False, False, True], 2, (0.2, False)),
     ([LOST, LOST, True], 2, (0.2, LOST)), ([LOST, True, True], 3, (0.3, LOST)),
 ])  # fmt: skip
-async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_cannot_any_more(
-    renewals: list[bool | Exception], needed: int, told: tuple[float, bool | Exception]
-) -> None:
+async def test_a_renewal_of_all_is_known_as_soon_as_possible(renewals: list[Ending], needed: int, told: ToldAt) -> None:
     heard = Told()
-    parts = [
-        Part(ScriptedGrantor(renewals=[After(delay, answer)]), asked())
-        for delay, answer in zip((0.1, 0.2, 0.3), renewals, strict=True)
-    ]
+    parts = [Part(ScriptedGrantor(renewals=[answer]), asked()) for answer in in_turn(renewals)]
     renew_parts(made_of(parts), needed, 12.5, heard, None)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
@@ -208,11 +205,9 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
     ([True, True, True], 2, (0.2, True)), ([False, False, True], 2, (0.2, False)),
     ([True, False, True], 2, (0.3, True)),
 ])  # fmt: skip
-async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_have_been(
-    endings: list[bool], needed: int, told: tuple[float, bool]
-) -> None:
+async def test_a_release_of_all_is_known_as_soon_as_possible(endings: list[Ending], needed: int, told: ToldAt) -> None:
     heard, again = Told(), Told()
-    parts = parts_of(*(After(delay, ended) for delay, ended in zip((0.1, 0.2, 0.3), endings, strict=True)))
+    parts = parts_of(*in_turn(endings))
     release_parts(made_of(parts), needed, heard)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]

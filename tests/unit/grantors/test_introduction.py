@@ -12,12 +12,8 @@ from tests.support.answering import Answering, Asked, session_of
 
 
 def granting() -> Answering:
-    def answer(asked: Asked) -> object:
-        if asked.what == "lock_renew_many":
-            return [1] * (len(asked.arguments) // 2)
-        return 7 if asked.what == "lock_grant" else 1
-
-    return Answering(answer)
+    answers: dict[str, object] = {"lock_grant": 7, "lock_renew_many": [1, 1]}
+    return Answering(lambda asked: answers.get(asked.what, 1))
 
 
 async def test_an_introduction_comes_ahead_of_the_first_request_and_once() -> None:

@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.events import Event
-from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.answering import SILENCE, Answering, Asked, Later, session_of
 from tests.support.heard import hearing
 from tests.support.virtual import clock
 
@@ -64,14 +64,10 @@ def hub() -> Hub:
 
 @asynccontextmanager
 async def waiting(hub: Hub) -> AsyncIterator[Session]:
-    session = Session.of(hub)
-    asked = hub.grantor().grant(Request(30.0, 1, wait=True))
-    try:
+    async with session_of(hub) as session:
+        asked = hub.grantor().grant(Request(30.0, 1, wait=True))
         yield session
         assert not asked.done()
-    finally:
-        session.close()
-        await asyncio.sleep(0)
 
 
 def began(hub: Hub) -> float:
@@ -106,9 +102,7 @@ async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(
         assert hub.polled()
 
 
-async def test_a_polling_session_is_notified_once_the_server_finds_its_subscription(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_polling_session_is_notified_once_its_subscription_is_found(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     hub = Hub()
     hub.finds = 0
@@ -125,9 +119,7 @@ async def test_a_polling_session_is_notified_once_the_server_finds_its_subscript
 
 
 @pytest.mark.parametrize("trouble", [ResponseError("unknown command"), None])
-async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_not_found(
-    hub: Hub, trouble: Exception | None
-) -> None:
+async def test_an_answer_that_says_nothing_counts_as_not_found(hub: Hub, trouble: Exception | None) -> None:
     hub.finds = 0
     async with waiting(hub) as session:
         await asyncio.sleep(4)
@@ -169,9 +161,7 @@ async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_wh
             assert_tried_after(hub, [pause], since=since - 0.01)
 
 
-async def test_a_session_is_notified_once_that_it_is_found_though_it_asked_twice(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_session_that_asked_twice_is_notified_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     hub = Hub()
     hub.allows = False

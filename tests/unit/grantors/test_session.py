@@ -7,6 +7,7 @@ import math
 import os
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
 from types import SimpleNamespace
@@ -43,11 +44,12 @@ def granting(**others: object) -> Answering:
     """Return a server that grants whatever it is asked for; *others* are what it answers to other scripts."""
 
     def answer(asked: Asked) -> object:
+        usual: dict[str, object] = {"lock_grant": 7}
         if asked.what == "SUBSCRIBE":
-            return [b"subscribe", asked.words[1], 1]
+            usual["SUBSCRIBE"] = [b"subscribe", asked.words[1], 1]
         if asked.what == "lock_renew_many":
-            return [1] * (len(asked.arguments) // 2)
-        return others.get(asked.what, 7 if asked.what == "lock_grant" else 1)
+            usual["lock_renew_many"] = [1] * (len(asked.arguments) // 2)
+        return (usual | others).get(asked.what, 1)
 
     return Answering(answer)
 
@@ -75,7 +77,7 @@ def waiting(server: Answering) -> Request:
 
 def told(server: Answering, what: str) -> list[list[bytes]]:
     """Return the arguments of each run of a script."""
-    return [asked.words[3 + int(asked.words[2]) :] for asked in server.asked if asked.what == what]
+    return [asked.arguments for asked in server.asked if asked.what == what]
 
 
 async def connected() -> bool:
@@ -124,21 +126,10 @@ def test_two_threads_may_find_the_sessions_of_one_closed_loop_at_the_same_moment
     [key] = [key for key in _sessions if key[1] is closed]
     closed.close()
     closed.both = threading.Barrier(2)
-    errors: list[BaseException] = []
-
-    def find(pool: object) -> None:
-        try:
-            asyncio.run(begin(pool))
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=find, args=(pool,)) for pool in pools[1:]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
+    with ThreadPoolExecutor(2) as threads:
+        for found in [threads.submit(asyncio.run, begin(pool)) for pool in pools[1:]]:
+            found.result(10)
     closed.both = None
-    assert errors == []
     assert key not in _sessions
 
 
@@ -401,29 +392,20 @@ def queueing(**others: object) -> Answering:
 
 
 async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.LogCaptureFixture) -> None:
-    server, other = queueing(), queueing()
+    server, other = (queueing(SUBSCRIBE=NoPermissionError("NOPERM no &*")) for _ in range(2))
     for each in (server, server, other):
-        each_answer = each.answer
-
-        def answer(asked: Asked, of: Any = each_answer) -> object:
-            return NoPermissionError("NOPERM no &*") if asked.what == "SUBSCRIBE" else of(asked)
-
         session = Session.of(each)
         waiting(each)
-        each.answer = answer
         await asyncio.sleep(0.5)
         assert session.servers.listenings[0].polling
         session.servers.listenings[0].poll("said again", rights=True)
         session.close()
         await asyncio.sleep(0)
-        each.answer = each_answer
     assert len(caplog.messages) == 2
     assert all("lacks the rights" in message and "in 1 s" in message for message in caplog.messages)
 
 
-async def test_a_session_that_can_be_woken_again_rechecks_at_once_under_its_own_name(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_session_woken_again_rechecks_at_once_under_its_own_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     server = queueing()
     session = Session.of(server)

@@ -68,9 +68,7 @@ def test_a_vote_is_decided_as_soon_as_missing_answers_cannot_change_it(size: int
         (0, [4.0, 2.0, 9.0], 4.0), (1, [4.0, 2.0], 2.0), (0, [4.0, 2.0], 4.0), (1, [3.0], 3.0), (0, [3.0], 3.0),
         (2, [3.0], 0.0), (0, [], 0.0), (1, [], 0.0), (3, [], 0.0),
     ])  # fmt: skip
-def test_a_quorum_of_three_is_free_when_so_many_leases_have_ended_as_far_as_that_is_known(
-    granted: int, busy: list[float], seconds: float
-) -> None:
+def test_a_quorum_is_free_when_enough_leases_have_ended(granted: int, busy: list[float], seconds: float) -> None:
     ballot = Vote(3, dict.fromkeys(range(granted), 7), dict(enumerate(busy, granted)))
     assert ballot.free_after() == seconds
 

@@ -1,8 +1,7 @@
 """Leases that change their mode, in virtual time: what is asked of the server, for how long, and what is told."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
@@ -37,21 +36,15 @@ class Server:
     def upgrades(self) -> list[Asked]:
         return [asked for asked in self.pool.runs("modes_grant") if int(asked.arguments[2]) == UPGRADE]
 
-
-@asynccontextmanager
-async def serving(**answers: Any) -> AsyncIterator[Server]:
-    server = Server(**answers)
-    try:
-        yield server
-    finally:
-        await server.pool.close()
+    async def aclose(self) -> None:
+        await self.pool.close()
 
 
 # Upgrades.
 
 
 async def test_a_bad_time_out_of_an_upgrade_is_an_error_but_of_a_reader_s_its_mode_is() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.rw().read as reader:
             with pytest.raises(RuntimeError, match="a read lease cannot be upgraded"):
                 reader.upgrade(timeout=-1)
@@ -65,10 +58,8 @@ async def test_a_bad_time_out_of_an_upgrade_is_an_error_but_of_a_reader_s_its_mo
 @pytest.mark.parametrize(
     ("timeout", "ticket"), [(0, ~FRONT), (0.0, ~FRONT), (0.5, FRONT), (1, FRONT), (5, FRONT), (None, FRONT)]
 )
-async def test_an_upgrade_is_asked_for_before_all_others_and_waits_unless_its_timeout_is_none_at_all(
-    timeout: float | None, ticket: int
-) -> None:
-    async with serving() as server:
+async def test_an_upgrade_is_asked_for_before_all_others(timeout: float | None, ticket: int) -> None:
+    async with aclosing(Server()) as server:
         async with server.rw().upgradeable as lease, lease.upgrade(timeout=timeout) as alone:
             assert (lease.fencing_token, alone.fencing_token) == (7, 9)
         ((_, _, mode, asked, *_),) = [upgrade.arguments for upgrade in server.upgrades()]
@@ -85,7 +76,7 @@ async def test_an_upgrade_is_asked_for_before_all_others_and_waits_unless_its_ti
 async def test_an_upgrade_waits_for_its_time_out_or_else_for_that_of_its_lease(
     terms: dict[str, Any], words: dict[str, Any], granted: bool
 ) -> None:
-    async with serving(upgrades=(Later(0.6, 9), Later(0.6, 9))) as server:
+    async with aclosing(Server(upgrades=(Later(0.6, 9), Later(0.6, 9)))) as server:
         async with server.rw(**terms).upgradeable as lease:
             if granted:
                 async with lease.upgrade(**words):
@@ -98,7 +89,7 @@ async def test_an_upgrade_waits_for_its_time_out_or_else_for_that_of_its_lease(
 
 
 async def test_an_upgrade_of_what_was_downgraded_meanwhile_is_refused_with_that_reason() -> None:
-    async with serving(upgrades=([b"refused", 0, []],)) as server:
+    async with aclosing(Server(upgrades=([b"refused", 0, []],))) as server:
         async with server.rw().upgradeable as lease:
             with pytest.raises(LeaseLostError, match="not an upgradeable one any more"):
                 async with lease.upgrade():
@@ -107,7 +98,7 @@ async def test_an_upgrade_of_what_was_downgraded_meanwhile_is_refused_with_that_
 
 
 async def test_an_upgrade_of_a_lease_that_is_lost_is_refused_with_why_it_was_lost() -> None:
-    async with serving(upgrades=([b"refused", 0, []],)) as server:
+    async with aclosing(Server(upgrades=([b"refused", 0, []],))) as server:
         server.renews = Later(0.5, 0)
         lease = await server.rw(ttl=3).upgradeable.acquire()
         await asyncio.sleep(1.2)  # its renewal is under way
@@ -119,7 +110,7 @@ async def test_an_upgrade_of_a_lease_that_is_lost_is_refused_with_why_it_was_los
 
 @pytest.mark.parametrize(("released", "reason"), [(True, "released before"), (False, "gone from the server")])
 async def test_a_lease_that_is_over_changes_its_mode_no_more_and_says_why(released: bool, reason: str) -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         server.renews = 0
         lease = await server.rw(ttl=3).upgradeable.acquire()
         block = lease.upgrade()
@@ -136,7 +127,7 @@ async def test_a_lease_that_is_over_changes_its_mode_no_more_and_says_why(releas
 
 
 async def test_a_lease_past_its_longest_hold_can_be_upgraded_for_as_long_as_it_lasts() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.rw(ttl=30, max_hold=20).upgradeable as lease:
             await asyncio.sleep(25)
             async with lease.upgrade() as alone:
@@ -148,11 +139,9 @@ async def test_a_lease_past_its_longest_hold_can_be_upgraded_for_as_long_as_it_l
 
 
 @pytest.mark.parametrize(("ttl", "count"), [(4.0, 3), (100.0, 4)])
-async def test_a_downgrade_is_asked_for_within_ten_seconds_or_as_long_as_the_lease_lasts(
-    ttl: float, count: int
-) -> None:
+async def test_a_downgrade_is_asked_for_within_ten_seconds_or_the_lease(ttl: float, count: int) -> None:
     """Each time twice as patiently. The holder has given up the right to upgrade all the same."""
-    async with serving(downgrades=(SILENCE,) * 100) as server:
+    async with aclosing(Server(downgrades=(SILENCE,) * 100)) as server:
         lease = await server.rw(ttl=ttl, renew=False).upgradeable.acquire()
         with pytest.raises(RedisTimeoutError):
             await lease.downgrade()

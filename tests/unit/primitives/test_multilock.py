@@ -26,9 +26,7 @@ def standing(**rows: list[int]) -> Answering:
         ({"a": [0, 0, 0], "b": [0, 0, 3]}, Statistics("a, b", 0, 0, 0, 3, 1)),
     ],
 )
-async def test_names_that_are_one_lock_are_held_when_one_of_them_is(
-    rows: dict[str, list[int]], expected: Statistics
-) -> None:
+async def test_several_names_are_held_when_one_of_them_is(rows: dict[str, list[int]], expected: Statistics) -> None:
     server = standing(**rows)
     several = MultiLock(server.client(), ["b", "a"])
     assert await several.statistics() == expected

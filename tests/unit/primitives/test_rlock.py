@@ -2,8 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from contextvars import Context
 from typing import Any
 
@@ -25,6 +25,10 @@ class Server:
         self.pool = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
+        if asked.what == "SUBSCRIBE":
+            return [b"subscribe", asked.words[1], 1]
+        if asked.what == "lock_recheck":
+            return [1, 5000, 0, 0, 0, []]
         name, token = asked.keys[0], asked.arguments[0]
         if asked.what == "lock_grant":
             if self._holders.setdefault(name, token) != token:
@@ -46,14 +50,8 @@ class Server:
     def lock(self, name: str = "orders", **options: Any) -> RLock:
         return RLock(self.pool.client(), name, **options)
 
-
-@asynccontextmanager
-async def serving() -> AsyncIterator[Server]:
-    server = Server()
-    try:
-        yield server
-    finally:
-        await server.pool.close()
+    async def aclose(self) -> None:
+        await self.pool.close()
 
 
 async def in_a_child(work: Callable[[], Any]) -> Any:
@@ -68,7 +66,7 @@ def stranger(work: Any) -> "asyncio.Task[Any]":
 
 
 async def test_locks_of_two_names_or_at_two_servers_have_two_leases() -> None:
-    async with serving() as one, serving() as other:
+    async with aclosing(Server()) as one, aclosing(Server()) as other:
         orders, stock, elsewhere = one.lock("orders"), one.lock("stock"), other.lock("orders")
         async with orders as first, stock as second, elsewhere as third, orders as again, stock as more:
             assert first.token == again.token != second.token == more.token
@@ -78,7 +76,7 @@ async def test_locks_of_two_names_or_at_two_servers_have_two_leases() -> None:
 
 
 async def test_a_child_waits_for_another_lock_than_its_parent_has_and_at_another_server() -> None:
-    async with serving() as one, serving() as other:
+    async with aclosing(Server()) as one, aclosing(Server()) as other:
         async with one.lock("orders"):
             for lock in (one.lock("stock"), other.lock("orders")):
                 lease = await in_a_child(lock.acquire)
@@ -86,7 +84,7 @@ async def test_a_child_waits_for_another_lock_than_its_parent_has_and_at_another
 
 
 async def test_a_child_that_would_wait_for_any_of_several_locks_of_its_parent_gets_an_error() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         locks = [server.lock(name) for name in ("orders", "stock", "customers")]
         async with locks[0], locks[1], locks[2]:
             for lock in locks:
@@ -95,7 +93,7 @@ async def test_a_child_that_would_wait_for_any_of_several_locks_of_its_parent_ge
 
 
 async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_released() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lost = await server.lock(ttl=3, renew=False).acquire()
         assert await lost.wait_lost()
         server.forget()
@@ -106,12 +104,11 @@ async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_re
 
 
 async def test_a_child_waits_for_what_its_parent_took_after_it_had_started_the_child() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.lock("stock"):
             child = asyncio.create_task(waits_for(server.lock("orders"), 1))
         lease = await server.lock("orders").acquire()
         await asyncio.sleep(2)
-        server.pool.answer = Waiting(server.pool.answer)
         assert await child
         await lease.release()
 
@@ -128,7 +125,7 @@ async def waits_for(lock: RLock, seconds: float) -> bool:
 
 
 async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_after_other_holders() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         with pytest.raises(LeaseLostError):
             async with server.lock(ttl=3, renew=False, on_lost="flag") as lost:
                 await lost.wait_lost()
@@ -138,26 +135,12 @@ async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_aft
                 await server.lock().acquire()
 
 
-class Waiting:
-    """Answers what a waiter asks besides, with a yes."""
-
-    def __init__(self, answer: Callable[[Asked], object]) -> None:
-        self._answer = answer
-
-    def __call__(self, asked: Asked) -> object:
-        if asked.what == "SUBSCRIBE":
-            return [b"subscribe", asked.words[1], 1]
-        if asked.what == "lock_recheck":
-            return [1, 5000, 0, 0, 0, []]
-        return self._answer(asked)
-
-
 # By hand, and by blocks.
 
 
 @pytest.mark.parametrize("how", ["block", "hold", "inner block", "inner hold"])
 async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: str) -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock()
         outer = await lock.acquire() if how.startswith("inner") else None
         if outer is not None:
@@ -174,7 +157,7 @@ async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: 
 
 
 async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock()
         assert await lock.try_acquire() is not None
         assert await lock.try_acquire() is not None
@@ -190,7 +173,7 @@ async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had
 
 
 async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock(ttl=30, on_lost="flag")
         outer, inner = await lock.acquire(), await lock.acquire()
         block_loop(30)
@@ -201,7 +184,7 @@ async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:
 
 
 async def test_a_hold_says_what_the_server_said_when_it_was_lost_by_another_one() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock(ttl=30)
         outer, inner = await lock.acquire(), await lock.acquire()
         server.forget()
@@ -214,7 +197,7 @@ async def test_a_hold_says_what_the_server_said_when_it_was_lost_by_another_one(
 
 
 async def test_a_block_in_another_goes_on_after_a_loss_if_it_says_so() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.lock(ttl=3, on_lost="flag") as outer, server.lock(on_lost="flag") as inner:
             server.renews = False
             await asyncio.sleep(60)
@@ -224,7 +207,7 @@ async def test_a_block_in_another_goes_on_after_a_loss_if_it_says_so() -> None:
 
 async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest() -> None:
     """The older one was lost on the server, and somebody else has been granted a newer one since."""
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.lock(ttl=30, on_lost="flag") as older:
             server.forget()
             newer = await stranger(server.lock().acquire())
@@ -235,7 +218,7 @@ async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest(
 
 
 async def test_a_released_lease_is_forgotten_at_once() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock()
         gc.collect()
         gc.disable()

@@ -23,8 +23,7 @@ from tests.support.answering import Answering
 class Ends:
     """A link, the server's end of it, and all that was told."""
 
-    def __init__(self, link: StreamConnection, connection: Any, there: socket.socket) -> None:
-        self.link = link
+    def __init__(self, connection: Any, there: socket.socket, *, push: bool) -> None:
         self.connection = connection
         self.there = there
         self.pushed: list[object] = []
@@ -32,6 +31,11 @@ class Ends:
         self.flows: list[bool] = []
         self.heard: list[object] = []
         self.replies: list[Any] = []
+        on_push = self.pushed.append if push else None
+        self.link = StreamConnection(connection, on_push, self.lost.append, self._flow, self.heard.append)
+
+    def _flow(self) -> None:
+        self.flows.append(self.link.full)
 
     def full(self) -> bool:
         return self.link.full
@@ -72,23 +76,11 @@ async def ends(*, push: bool = False, before: bytes = b"") -> AsyncIterator[Ends
     reader.feed_data(before)
     parser = SimpleNamespace(parse_error=lambda text: ResponseError(text))
     connection = SimpleNamespace(_reader=reader, _writer=writer, _parser=parser)
-    told: Ends
-
-    def flow() -> None:
-        told.flows.append(told.link.full)
-
-    link = StreamConnection(
-        connection,
-        (lambda reply: told.pushed.append(reply)) if push else None,
-        lambda reason: told.lost.append(reason),
-        flow,
-        lambda receiver: told.heard.append(receiver),
-    )
-    told = Ends(link, connection, there)
+    told = Ends(connection, there, push=push)
     try:
         yield told
     finally:
-        link.close(RedisConnectionError("the test is over"))
+        told.link.close(RedisConnectionError("the test is over"))
         there.close()
         writer.close()
         await turns()

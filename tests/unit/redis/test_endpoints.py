@@ -8,17 +8,12 @@ from redis.asyncio.sentinel import Sentinel
 from aiolocks._redis.clients import Server, place_of, pool_of, server_of
 from aiolocks._redis.connection import Connection
 from aiolocks._redis.endpoints import Pipelines, endpoint_of
-from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import Arguments, PlainCommand
 from aiolocks._redis.sentinel import SentinelPrimary
 from tests.support.answering import SILENCE, Answering
 from tests.support.virtual import clock
 
 ASKED = PlainCommand("a")
-
-
-def ignore(call: PendingCall, reply: object) -> None:
-    pass
 
 
 def pipelines() -> Pipelines:
@@ -50,7 +45,7 @@ async def test_in_a_forked_child_the_links_of_all_are_let_go() -> None:
     here.detach_in_fork()
     here.of(idle)
     for each, name in ((server, "one"), (other, "other")):
-        here.of(each).route(b"").submit(ASKED, arguments, ignore, 5, name)
+        here.of(each).route(b"").submit(ASKED, arguments, lambda *_: None, 5, name)
     await asyncio.sleep(1)
     here.detach_in_fork()
     assert let_go == ["one", "other"]

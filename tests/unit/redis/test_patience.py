@@ -8,7 +8,6 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.answers import LONGEST_WAIT
@@ -100,16 +99,6 @@ async def test_what_is_insisted_on_is_waited_for_longer_after_each_silence() -> 
 
 
 # Of what cannot be asked.
-
-
-async def test_pauses_between_attempts_that_fail_at_once_grow_too() -> None:
-    server = Answering(lambda asked: 1)
-    server.refuses = True
-    async with session_of(server):
-        with pytest.raises(RedisConnectionError):
-            await insist(server.grantor(), until=60)
-        gaps = [round(later - sooner, 6) for sooner, later in pairwise(server.tried)]
-        assert gaps[:8] == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
 
 
 async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_one_succeeds() -> None:

@@ -19,7 +19,7 @@ from aiolocks._engine.context import lease_clock
 from aiolocks._redis.clients import Server
 from aiolocks._redis.connection import Connection
 from aiolocks._redis.pipeline import PendingCall, Pipeline
-from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
+from aiolocks._redis.scripts import Arguments, PlainCommand, PreparedScript, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.virtual import clock
 
@@ -67,12 +67,11 @@ GOOD, BAD = str(b"good"), "cannot be packed"
 @pytest.mark.asyncio
 @pytest.mark.redis
 @pytest.mark.parametrize("connected", [False, True])
-async def test_a_call_that_cannot_be_packed_is_answered_with_why_and_the_others_go_on(
-    redis: Redis, connected: bool
-) -> None:
+async def test_a_call_that_cannot_be_packed_is_answered_with_why(redis: Redis, connected: bool) -> None:
     def no_arguments(call: PendingCall, link: Connection) -> Arguments:
         raise ValueError("cannot be packed")
 
+    arguments: Any
     commands, answers = commands_of(redis), Answers()
     expected = {1: [BAD], 2: [GOOD], 3: [BAD], 4: [GOOD]}
     if connected:
@@ -88,9 +87,7 @@ async def test_a_call_that_cannot_be_packed_is_answered_with_why_and_the_others_
 
 @pytest.mark.asyncio
 @pytest.mark.redis
-async def test_a_call_that_cannot_be_packed_whole_when_the_server_does_not_know_it_is_answered_with_why(
-    redis: Redis,
-) -> None:
+async def test_a_call_that_cannot_be_packed_whole_is_answered_with_why(redis: Redis) -> None:
     commands, answers = commands_of(redis), Answers()
     commands.submit(Echo(), (b"good",), answers, 1.0, 0)
     await answers.until(1)  # it is taken for known from now on
@@ -101,27 +98,16 @@ async def test_a_call_that_cannot_be_packed_whole_when_the_server_does_not_know_
     commands.close()
 
 
-class Nap:
-    """A command that takes a while, behind which others are not read."""
-
-    name = "nap"
-
-    def evalsha(self, args: Arguments) -> bytes:
-        return self.eval(args)
-
-    def eval(self, args: Arguments) -> bytes:
-        return pack(("DEBUG", "SLEEP", "0.03"))
-
-
 @pytest.mark.asyncio
 @pytest.mark.redis
 async def test_what_is_held_back_by_a_link_that_is_full_waits_for_as_long_as_that_is_answered(redis: Redis) -> None:
+    nap = PlainCommand("DEBUG", "SLEEP", "0.03")  # behind which others are not read
     commands, answers = commands_of(redis), Answers()
     commands.submit(Echo(), (b"good",), answers, 1.0, "first")
     await answers.until(1)
     for number in range(40):
         commands.submit(Echo(), (b"x" * 65_536,), answers, 0.4, f"large {number}")
-        commands.submit(Nap(), (), answers, 0.4, f"nap {number}")
+        commands.submit(nap, (), answers, 0.4, f"nap {number}")
     assert commands._waiting, "all went out at once"
     answered = await answers.until(81)
     assert {number: said for number, said in answered.items() if "no reply" in str(said)} == {}

@@ -123,15 +123,11 @@ async def test_a_node_without_a_host_is_where_the_one_is_that_says_so() -> None:
         assert await ask(router, LOW) == 1
 
 
-def remap(address: tuple[str, int]) -> tuple[str, int]:
-    return HOST, address[1] - 7000
-
-
 async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> None:
     nodes = Nodes(1, 2)
     nodes.owners = [7002] * SLOTS
     client = nodes.client_of(1)
-    client.nodes_manager.address_remap = remap
+    client.nodes_manager.address_remap = lambda address: (HOST, address[1] - 7000)
     router = Router(client.nodes_manager, asyncio.get_running_loop(), clock, lambda: None, lambda: None)
     await ask(router, LOW)
     assert await ask(router, LOW) == 2

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 
-from aiolocks._engine.request import Request
-from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import Server
 from aiolocks._redis.subscriber import Subscriber
 from tests.support.answering import SILENCE, Answering, Asked, Later
@@ -92,37 +90,6 @@ async def test_a_subscriber_listens_no_more_once_its_connection_is_lost_until_it
         await asyncio.sleep(2)
         assert wakeups.listening(CHANNEL, clock())
         assert not wakeups.listening(CHANNEL, 9.0)
-
-
-async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polling() -> None:
-    """The server finds no subscriber, as it must; only after the confirmation does that say something."""
-
-    def answer(asked: Asked) -> object:
-        if asked.what == "lock_grant":
-            return [b"queued", 1, 20_000, 0, 0, 0]
-        if asked.what == "lock_recheck":
-            return [0, 20_000, 0, 1, [1], 0]
-        if asked.what == "PUBSUB":
-            return [CHANNEL, 0]
-        return Later(4.5, confirmed(asked)) if asked.what == "SUBSCRIBE" else 1
-
-    def polls() -> Any:
-        return session.servers.listenings[0].polling
-
-    server = Answering(answer)
-    session, grantor = Session.of(server), server.grantor()
-    waiting = grantor.grant(Request(30.0, 1, wait=True))
-    try:
-        await asyncio.sleep(4)
-        assert len(server.times("lock_recheck")) > 2
-        assert len(server.times("SUBSCRIBE")) == 1
-        assert not polls()
-        await asyncio.sleep(10)
-        assert polls(), "by then it should have been found, and was not"
-        assert not waiting.done()
-    finally:
-        session.close()
-        await asyncio.sleep(0)
 
 
 async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_caller_that_asks_again() -> None:
@@ -227,9 +194,7 @@ async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -
 
 
 @pytest.mark.parametrize(("error", "forbidden"), [(NoPermissionError("no &*"), 1), (ResponseError("what?"), 0)])
-async def test_where_it_may_not_subscribe_it_says_so_and_does_not_try_until_asked(
-    error: Exception, forbidden: int
-) -> None:
+async def test_a_subscriber_that_is_refused_does_not_try_until_asked(error: Exception, forbidden: int) -> None:
     server, heard = Answering(lambda asked: error), Heard()
     async with wakeups_of(server, heard=heard) as wakeups:
         await asyncio.sleep(10)
@@ -291,18 +256,6 @@ async def test_a_subscriber_closed_while_it_connects_listens_for_a_caller_that_a
         assert not wakeups.listening(CHANNEL, clock())
         assert wakeups.listening(OTHER, clock())
         assert len(server.tried) == 2
-
-
-async def test_closed_while_it_connects_it_leaves_nothing() -> None:
-    server = Answering(confirmed)
-    server.hangs = True
-    async with wakeups_of(server) as wakeups:
-        await asyncio.sleep(1)
-        wakeups.close()
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        await asyncio.sleep(10)
-        assert len(server.tried) == 1
 
 
 @pytest.mark.parametrize("refuses", [False, True])
