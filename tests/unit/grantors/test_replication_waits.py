@@ -101,7 +101,6 @@ async def test_replicas_are_waited_for_as_long_as_asked_and_then_as_many_as_have
 
 async def test_a_wait_is_never_for_ever() -> None:
     """Which WAIT with 0 milliseconds would be."""
-
     async with waiting(as_redis(0)) as there:
         there.ask("it", 1, 0.0504)
         await asyncio.sleep(5)

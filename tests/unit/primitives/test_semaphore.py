@@ -55,9 +55,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-# What is refused before anything is asked.
-
-
 # What is asked.
 
 

@@ -109,10 +109,7 @@ async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_
 
 @pytest.mark.parametrize("hurried", [False, True])
 async def test_pauses_between_attempts_to_connect_grow_and_begin_again_once_it_is_confirmed(hurried: bool) -> None:
-    """Else a session that has been through one long outage would be deaf for a second after each short one, for good.
-
-    A caller that asks again and again hurries none of them.
-    """
+    """Else, after one long outage, a session would be deaf for a second after each short one, for good."""
 
     async def ten_seconds() -> None:
         for _ in range(1000):
