@@ -13,11 +13,9 @@ from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
-@jumping
 async def test_what_is_undone_twice_is_undone_once_and_both_hear_of_it() -> None:
     stub = ScriptedGrantor(withdrawals=[After(0.2, True)])
     part, told = Part(stub, Request(1.0, 1, wait=False)), list[bool | Exception]()
@@ -27,7 +25,6 @@ async def test_what_is_undone_twice_is_undone_once_and_both_hear_of_it() -> None
     assert len(stub.times("withdraw")) == 1
 
 
-@jumping
 async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> None:
     """The one of which the session did not know any more opened a new connection, which nobody closed."""
     stub = ScriptedGrantor(withdrawals=[RedisConnectionError()])
@@ -42,7 +39,6 @@ async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> No
     assert max(stub.times("withdraw")) <= closed_at
 
 
-@jumping
 async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_sessions_of_its_parts() -> None:
     """Or these would never be idle, and would take a late grant of it for one that is wanted."""
     home, stubs = ScriptedGrantor(), [ScriptedGrantor() for _ in range(2)]
@@ -59,13 +55,9 @@ async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_se
         stub.session.close()
 
 
-@jumping
 async def test_the_undo_of_a_quorum_waits_for_servers_that_granted_and_not_for_silent_servers() -> None:
     """Of five servers one does not answer, and one that has granted is slow to undo it."""
-    parts = [
-        Part(ScriptedGrantor(withdrawals=[After(delay, True)]), Request(30.0, 1, wait=False))
-        for delay in (0.1, 0.2, 0.3, 0.5, 5.0)
-    ]
+    parts = parts_of(*(After(delay, True) for delay in (0.1, 0.2, 0.3, 0.5, 5.0)))
     told: list[float] = []
     parts[3].request.valid_from = clock()
     undo_parts(parts, lambda _: told.append(clock()), 3)
@@ -108,6 +100,16 @@ def asked() -> Request:
     return Request(30.0, 1, wait=False)
 
 
+Ending = bool | Exception | After
+ToldAt = tuple[float, bool | Exception]
+
+
+def in_turn(endings: list[Ending]) -> list[After]:
+    """Return them as answers after a tenth, two and three tenths of a second, where they say no other time."""
+    pairs = zip((0.1, 0.2, 0.3), endings, strict=True)
+    return [ending if isinstance(ending, After) else After(delay, ending) for delay, ending in pairs]
+
+
 class Told:
     """What was told, and when."""
 
@@ -127,25 +129,13 @@ REFUSED = NoPermissionError("refused")
 # One of them refused.
 
 
-@pytest.mark.parametrize(
-    ("endings", "needed", "told"),
-    [
-        ([REFUSED, After(60, True), After(60, True)], 3, (0.1, REFUSED)),
-        ([True, LOST, REFUSED], 3, (0.3, REFUSED)),
-        ([REFUSED, REFUSED, After(60, True)], 2, (0.2, REFUSED)),
-        ([LOST, REFUSED, REFUSED], 2, (0.3, REFUSED)),
-        ([REFUSED, LOST, LOST], 2, (10.0, LOST)),
-        ([REFUSED, True, True], 2, (0.3, True)),
-    ],
-)
-@jumping
-async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_suffice(
-    endings: list[bool | Exception | After], needed: int, told: tuple[float, bool | Exception]
-) -> None:
-    parts = [
-        Part(ScriptedGrantor(withdrawals=[answer if isinstance(answer, After) else After(delay, answer)]), asked())
-        for delay, answer in zip((0.1, 0.2, 0.3), endings, strict=True)
-    ]
+@pytest.mark.parametrize(("endings", "needed", "told"), [
+    ([REFUSED, After(60, True), After(60, True)], 3, (0.1, REFUSED)), ([True, LOST, REFUSED], 3, (0.3, REFUSED)),
+    ([REFUSED, REFUSED, After(60, True)], 2, (0.2, REFUSED)), ([LOST, REFUSED, REFUSED], 2, (0.3, REFUSED)),
+    ([REFUSED, LOST, LOST], 2, (10.0, LOST)), ([REFUSED, True, True], 2, (0.3, True)),
+])  # fmt: skip
+async def test_refusals_are_told_once_others_do_not_suffice(endings: list[Ending], needed: int, told: ToldAt) -> None:
+    parts = parts_of(*in_turn(endings))
     home = ScriptedGrantor()
     release = home.context.undo(Whole(home.context, needed), made_of(parts), clock() + 30, wait=10)
     assert release.waited is not None
@@ -163,28 +153,15 @@ async def test_a_caller_hears_of_refusals_at_once_when_the_other_parts_do_not_su
 # All of them renewed.
 
 
-@pytest.mark.parametrize(
-    ("renewals", "needed", "told"),
-    [
-        ([True, True, True], 3, (0.3, True)),
-        ([True, True, False], 3, (0.3, False)),
-        ([False, True, True], 3, (0.1, False)),
-        ([True, True, True], 2, (0.2, True)),
-        ([True, False, True], 2, (0.3, True)),
-        ([False, False, True], 2, (0.2, False)),
-        ([LOST, LOST, True], 2, (0.2, LOST)),
-        ([LOST, True, True], 3, (0.3, LOST)),
-    ],
-)
-@jumping
-async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_cannot_any_more(
-    renewals: list[bool | Exception], needed: int, told: tuple[float, bool | Exception]
-) -> None:
+@pytest.mark.parametrize(("renewals", "needed", "told"), [
+    ([True, True, True], 3, (0.3, True)), ([True, True, False], 3, (0.3, False)),
+    ([False, True, True], 3, (0.1, False)), ([True, True, True], 2, (0.2, True)),
+    ([True, False, True], 2, (0.3, True)), ([False, False, True], 2, (0.2, False)),
+    ([LOST, LOST, True], 2, (0.2, LOST)), ([LOST, True, True], 3, (0.3, LOST)),
+])  # fmt: skip
+async def test_a_renewal_of_all_is_known_as_soon_as_possible(renewals: list[Ending], needed: int, told: ToldAt) -> None:
     heard = Told()
-    parts = [
-        Part(ScriptedGrantor(renewals=[After(delay, answer)]), asked())
-        for delay, answer in zip((0.1, 0.2, 0.3), renewals, strict=True)
-    ]
+    parts = [Part(ScriptedGrantor(renewals=[answer]), asked()) for answer in in_turn(renewals)]
     renew_parts(made_of(parts), needed, 12.5, heard, None)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
@@ -192,7 +169,6 @@ async def test_a_renewal_of_all_is_known_as_soon_as_so_many_have_said_yes_or_can
 
 
 @pytest.mark.parametrize("revoked", [True, False])
-@jumping
 async def test_what_cannot_be_renewed_says_whether_a_part_of_it_was_revoked(revoked: bool) -> None:
     parts = [Part(ScriptedGrantor(renewals=[answer]), asked()) for answer in (True, False)]
     whole = made_of(parts)
@@ -203,53 +179,35 @@ async def test_what_cannot_be_renewed_says_whether_a_part_of_it_was_revoked(revo
     assert whole.revoked is revoked
 
 
-class Noting:
-    """A stub that notes by whose commands it is renewed."""
-
-    def __init__(self, stub: ScriptedGrantor) -> None:
-        self.name, self.kind, self.context = stub.name, stub.kind, stub.context
-        self.grant, self.undo = stub.grant, stub.undo
-        self.forget, self.obstacle = stub.forget, stub.obstacle
-        self.fencing_tokens = stub.fencing_tokens
-        self.together = None
-        self.by: list[Pipelines | None] = []
-
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
-        self.by.append(thread)
-        tell(True)
-
-
-@jumping
 async def test_another_thread_renews_each_part_by_its_own_commands_for_the_server_of_that_part() -> None:
     """Those of the session belong to its loop."""
-    stubs = [Noting(ScriptedGrantor()) for _ in range(2)]
+    by: list[Pipelines | None] = []
+
+    def renew(request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
+        by.append(thread)
+        tell(True)
+
+    stubs = [ScriptedGrantor() for _ in range(2)]
+    for stub in stubs:
+        stub.renew = renew  # type: ignore[method-assign]  # to see by whose commands
     parts = [Part(stub, asked()) for stub in stubs]
     own = Pipelines(asyncio.get_running_loop(), clock, lambda: None, lambda: None)
-    renew_parts(made_of(parts), 2, 30.0, Told(), own)
-    assert [stub.by for stub in stubs] == [[own], [own]]
-    renew_parts(made_of(parts), 2, 30.0, Told(), None)
-    assert [stub.by[1:] for stub in stubs] == [[None], [None]]
+    for thread in (own, None):
+        renew_parts(made_of(parts), 2, 30.0, Told(), thread)
+    assert by == [own, own, None, None]
 
 
 # All of them released.
 
 
-@pytest.mark.parametrize(
-    ("endings", "needed", "told"),
-    [
-        ([True, True, True], 3, (0.3, True)),
-        ([False, True, True], 3, (0.1, False)),
-        ([True, True, True], 2, (0.2, True)),
-        ([False, False, True], 2, (0.2, False)),
-        ([True, False, True], 2, (0.3, True)),
-    ],
-)
-@jumping
-async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_have_been(
-    endings: list[bool], needed: int, told: tuple[float, bool]
-) -> None:
+@pytest.mark.parametrize(("endings", "needed", "told"), [
+    ([True, True, True], 3, (0.3, True)), ([False, True, True], 3, (0.1, False)),
+    ([True, True, True], 2, (0.2, True)), ([False, False, True], 2, (0.2, False)),
+    ([True, False, True], 2, (0.3, True)),
+])  # fmt: skip
+async def test_a_release_of_all_is_known_as_soon_as_possible(endings: list[Ending], needed: int, told: ToldAt) -> None:
     heard, again = Told(), Told()
-    parts = parts_of(*(After(delay, ended) for delay, ended in zip((0.1, 0.2, 0.3), endings, strict=True)))
+    parts = parts_of(*in_turn(endings))
     release_parts(made_of(parts), needed, heard)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
@@ -258,7 +216,6 @@ async def test_a_release_of_all_is_known_as_soon_as_so_many_were_live_or_cannot_
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
 
 
-@jumping
 async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_answered() -> None:
     heard = Told()
     (first, second, third) = parts = parts_of(LOST, LOST, After(20, True))
@@ -273,7 +230,6 @@ async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_an
     assert answer is LOST
 
 
-@jumping
 async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() -> None:
     """That one must have ended it."""
     heard = Told()
@@ -288,7 +244,6 @@ async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() 
 
 
 @pytest.mark.parametrize(("enough", "seconds"), [(None, 0.3), (1, 0.1), (2, 0.2), (3, 0.3)])
-@jumping
 async def test_an_undo_is_told_once_when_so_many_are_done(enough: int | None, seconds: float) -> None:
     heard = Told()
     parts = parts_of(After(0.1, True), After(0.2, False), After(0.3, True))
@@ -301,7 +256,6 @@ async def test_an_undo_is_told_once_when_so_many_are_done(enough: int | None, se
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
 
 
-@jumping
 async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:
     heard = Told()
     undo_parts([], heard)
@@ -309,7 +263,6 @@ async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:
     assert [answer for _, answer in heard.all] == [False, False]
 
 
-@jumping
 async def test_a_part_that_cannot_be_reached_is_tried_for_as_long_as_it_may_last_and_then_told() -> None:
     heard = Told()
     (part,) = parts_of(LOST)
