@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.mutants import of_lua, of_python
 from tests.mutants.mutant import Mutant, equivalents, names
 from tests.mutants.table import REPOSITORY, answered_by, files
@@ -73,6 +75,7 @@ def test_each_comment_of_an_equivalent_means_a_mutant_of_its_line() -> None:
             assert said <= set().union(*meant), f"{path}:{line}"
 
 
+@pytest.mark.rest
 def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     text = "def least(a, b):\n    return min(a, b)\n"
     (tmp_path / "some.py").write_text(text)

@@ -304,6 +304,7 @@ async def on_cluster(cluster: str, quick_sessions: None) -> AsyncIterator[Redis]
 IN_ONE_SLOT = [row for row in rows_where(lambda kind: kind.guards).values() if row.slots == 1]
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("make", "tag"),

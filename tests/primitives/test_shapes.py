@@ -195,6 +195,7 @@ SHAPES: list[Shape] = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_scopes_may_be_left_in_any_order(redis: Redis, shape: Shape) -> None:
     lock = Lock(redis, "orders")
@@ -208,6 +209,7 @@ async def test_scopes_may_be_left_in_any_order(redis: Redis, shape: Shape) -> No
     assert not await lock.locked()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_a_loss_stops_the_body_in_any_order_of_scopes(redis: Redis, shape: Shape) -> None:
     task = asyncio.current_task()
@@ -291,6 +293,7 @@ async def lapses(take: Callable[[Acquirable], Coroutine[Any, Any, None]], lock: 
         await let_it_lapse()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("watchdog", ["task", "thread"])
 @pytest.mark.parametrize(
     "take",
@@ -328,6 +331,7 @@ async def sent_on(acquiring: Coroutine[Any, Any, Lease]) -> Lease:
     return await acquiring
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "lease_of",
     [
@@ -394,6 +398,7 @@ def never_begun(block: AbstractAsyncContextManager[Lease]) -> None:
     block.__aenter__().close()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("fail", [destroyed, never_begun])
 async def test_a_hold_whose_entry_failed_can_be_entered_again_in_any_shape(
     redis: Redis, fail: Callable[[AbstractAsyncContextManager[Lease]], None]

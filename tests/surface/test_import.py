@@ -42,6 +42,7 @@ def import_once(cache: Path) -> tuple[float, float, set[str]]:
     return theirs, ours, set(modules)
 
 
+@pytest.mark.rest
 def test_import_aiolocks_adds_only_a_little_of_anyio_to_redis_pys_modules(tmp_path: Path) -> None:
     _, _, modules = import_once(tmp_path)
     assert {name.partition(".")[0] for name in modules} <= {"aiolocks", "anyio"}

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import aiolocks
 import aiolocks.events
 import aiolocks.otel
@@ -140,6 +142,7 @@ def test_no_import_goes_in_a_circle() -> None:
     TopologicalSorter(house({file: str(file) for file in files})).prepare()
 
 
+@pytest.mark.rest
 def test_the_way_down_is_short() -> None:
     assert len(path := longest_path(house({file: room(file) for file in files}))) <= LONGEST_PATH, path
     assert len(path := longest_path(house({file: wing(file) for file in files}))) <= LONGEST_PATH_OF_FOLDERS, path

@@ -227,6 +227,7 @@ async def test_without_redis_the_answer_is_503(
     assert "Redis could not be asked for <Lock 'orders:7'>: ConnectionError" in caplog.text
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("error", [ValueError(), RedisConnectionError(), aiolocks.LockError("no", name="other")])
 async def test_an_error_of_the_handler_is_its_own(site: Site, redis: Redis, error: Exception) -> None:
     async def work(lease: Lease) -> None:
@@ -257,6 +258,7 @@ async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(
         pass
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("value", ["é" * 513, "x" * 1025])
 async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: Site, redis: Redis, value: str) -> None:
     client = await site(redis, nothing, name="{order_id}", of=str)

@@ -399,6 +399,7 @@ async def test_leases_of_all_lengths_have_one_timer() -> None:
         assert await lease.release()
 
 
+@pytest.mark.rest
 async def test_ten_thousand_leases_have_one_timer() -> None:
     asyncio.get_running_loop().set_debug(False)  # it would note the stack for each of 100,000 callbacks
     grantor = ScriptedGrantor()
