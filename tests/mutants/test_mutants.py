@@ -66,6 +66,7 @@ def test_each_file_has_tests_that_are_there() -> None:
         assert all((REPOSITORY / test).exists() for test in tests), path
 
 
+@pytest.mark.rest
 def test_each_comment_of_an_equivalent_means_a_mutant_of_its_line() -> None:
     for path in files():
         text = (REPOSITORY / path).read_text(encoding="utf-8")

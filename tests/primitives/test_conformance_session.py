@@ -183,6 +183,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.rest
 @pytest.mark.real_time
 @pytest.mark.parametrize("row", the_rest_slow(WITH_A_QUEUE, quick=1), ids=str, indirect=True)
 @pytest.mark.parametrize(

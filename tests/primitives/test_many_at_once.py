@@ -131,6 +131,7 @@ def _channels(node: RedisServer, session: str) -> list[bytes]:
         return list(operator.pubsub_channels(f"*{session}"))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("timeout", [0, None], ids=["one attempt", "waiting"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_free_behind_any_number_of_dead_sessions_can_be_had(

@@ -59,6 +59,7 @@ def test_import_aiolocks_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_p
     assert min(ours / max(1.0, theirs / THEIRS) for theirs, ours, _ in runs) <= LONGEST
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("module", "missing"), [("aiohttp", "aiohttp"), ("fastapi", "fastapi"), ("otel", "opentelemetry")]
 )

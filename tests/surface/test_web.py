@@ -201,6 +201,7 @@ async def in_spite_of_its_cancellation(lease: Lease) -> None:
         pass
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("wait_release", [True, False])
 @pytest.mark.parametrize("end", [at_once, in_spite_of_its_cancellation])
 async def test_a_handler_that_ends_though_its_lease_is_lost_is_not_answered_with_success(
@@ -356,6 +357,7 @@ async def test_one_request_may_hold_several_locks(two_locks: TwoLocks, redis: Re
         assert not await Lock(redis, "from").locked()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("lost", ["from", "to"])
 async def test_the_loss_of_one_of_two_locks_is_503_and_frees_both(two_locks: TwoLocks, redis: Redis, lost: str) -> None:
     async def work(source: Lease, target: Lease) -> None:

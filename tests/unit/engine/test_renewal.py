@@ -412,6 +412,7 @@ async def test_ten_thousand_leases_have_one_timer() -> None:
     await asyncio.gather(*(lease.release() for lease in leases))
 
 
+@pytest.mark.rest
 async def test_leases_that_ended_do_not_pile_up() -> None:
     asyncio.get_running_loop().set_debug(False)  # as above
     grantor = ScriptedGrantor()
