@@ -1,6 +1,44 @@
--- Handing over what is free to the first waiter in the queue whose session can be told.
--- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog; and `queue` and
--- `uptime`.
+-- Hands over what is free to the first waiter in the queue whose session can be notified, and knows how long the server
+-- has been up, which some waiters ask for (W22): a server that restarted with less data than it had must not grant what
+-- others still hold by what it said before.
+-- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog, busy_for; and
+-- `queue`.
+
+-- Returns the uptime in seconds; or nothing where the server does not say, as this user may not run INFO.
+local function seconds_up()
+  local told = redis.pcall('INFO', 'server')
+  return type(told) == 'string' and tonumber(string.match(told, 'uptime_in_seconds:(%d+)'))
+end
+
+-- What to answer a request that asks for an uptime where the server does not say it.
+local function uptime_unknown()
+  return redis.error_reply(
+    'NOPERM min_uptime has to know how long the server has been up: give this Redis user the right +info'
+  )
+end
+
+-- For handing over, which asks it once for all who are first in line.
+local uptime
+-- equivalent: constant, -2 is larger
+local young_ms = -2 -- for how long the server is too young, for one who asks at this moment
+
+-- Whether the server is old enough for one who is first in line. Where this user may not ask, it is not: those who wait
+-- may, and look for it in a second at the latest.
+local function is_up_for(needed_s)
+  if uptime == nil then
+    uptime = seconds_up() or false
+  end
+  local missing = uptime and needed_s - uptime or 1
+  if missing > 0 then
+    young_ms = math.max(young_ms, 1000 * missing)
+  end
+  return missing <= 0
+end
+
+-- How long nothing can be had, in ms, as `busy_for` says it; or for how long the server is too young, if that is more.
+local function not_before()
+  return math.max(busy_for(), young_ms)
+end
 
 local base = string.sub(queue, 1, -7) -- with which every key beside the holder begins
 -- defect: W21-entries

@@ -10,7 +10,7 @@
 -- ARGV[3]  needed_s int     the uptime in seconds that the server must have; left out: any will do
 -- returns  0 when it is accepted, else the larger or equal one that stands in the way; or minus the ms until the server
 --          has that uptime
--- uses     uptime
+-- uses     hand_over
 if needed_s then
   -- slow path
   local up = seconds_up()
