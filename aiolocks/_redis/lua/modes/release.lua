@@ -36,26 +36,5 @@ if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', ho
 end
 
 local asking = token
--- uses     numbers, leases, modes, queue, hand_over
-if not sure or not own then
-  -- slow path
-  settle()
-end
-local left_ms = cool(token, own, min_hold_ms)
-local ended = (left_ms or drop(token)) and 1 or 0 -- first a write that is allowed at the memory limit: then so are all others
-if ended == 0 then
-  leave(token .. ' ' .. terms .. PADDING)
-end
-if tombstone_ms ~= '0' then
-  redis.pcall('SET', tombstone, '', 'PX', tombstone_ms)
-end
-local reply = { ended }
-hand_over(reply)
-if left_ms and left_ms > 0 then
-  tell_when(reply, left_ms)
-end
-if unwritten then
-  note()
-end
--- equivalent: constant, grants come in threes
-return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write
+-- uses     numbers, leases, modes, queue, hand_over, undo
+return undo()
