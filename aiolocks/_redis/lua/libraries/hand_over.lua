@@ -17,10 +17,10 @@ local function uptime_unknown()
   )
 end
 
--- For handing over, which asks it once for all who are first in line.
-local uptime
 -- equivalent: constant, -2 is larger
-local young_ms = -2 -- for how long the server is too young, for one who asks at this moment
+local young_ms = -2 -- for how long the server is too young for what is asked of this script; -2: it is old enough
+
+local uptime -- in seconds, asked once for all that come first in the queue; false if it is not known
 
 -- Whether the server is old enough for one who is first in line. Where this user may not ask, it is not: those who wait
 -- may, and look for it in a second at the latest.

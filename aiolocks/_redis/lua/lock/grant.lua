@@ -24,23 +24,14 @@
 --          {'young', ms until the server has that uptime, grants…}, when that alone is in the way;
 --          where it is free, and the server too young for the first in line, its ms stand in place of the lease's;
 --          where there are no grants, 0 may stand for the list
--- uses     numbers, mutex, queue, hand_over
-local missing_s = 0 -- seconds of uptime
-if needed_s then
-  -- slow path
-  local up = seconds_up()
-  if not up then
-    return uptime_unknown() -- before anything is written
-  end
-  missing_s = needed_s - up
-end
+-- uses     numbers, mutex, queue, hand_over, newcomer
 -- defect: W10-existing
 local existing = redis.call('EXISTS', holder, queue, waiters, tombstone, tombstone, tombstone, tombstone) -- 4 times
-if existing == 0 and missing_s <= 0 then -- defect: W10-free
+if existing == 0 and young_ms < 0 then -- defect: W10-free
   return (grant(token, ttl_ms))
 end
 
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. (needed_s and ' ' .. needed_s or '') .. PADDING
 if ticket == '+' then
   -- slow path: it has to wait, and a short answer may do; not where its own token holds the lock, as it was long on its
   -- way and a later request came first, nor where that is buried
@@ -53,17 +44,10 @@ if ticket == '+' then
 end
 
 -- slow path: there is more to do, or to say
-if redis.call('EXISTS', tombstone) == 1 then -- defect: W10-buried
-  return { 'withdrawn' } -- this request was overtaken by its own undo
-end
-local young = missing_s > 0
-if needed_s then
-  entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ' ' .. needed_s .. PADDING
-  young_ms = young and 1000 * missing_s or young_ms
-end
+local young = young_ms > 0
 local owner, number, mark = held_by()
-if owner == token and mark ~= '' then
-  return { 'withdrawn' } -- else it would wait in line behind itself
+if is_withdrawn(owner == token and mark or '') then
+  return { 'withdrawn' }
 elseif owner == token then
   -- slow path: asked again, because the first answer was lost or is old: the same grant
   extend(token, ttl_ms)

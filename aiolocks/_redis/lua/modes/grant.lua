@@ -23,21 +23,12 @@
 --          {'refused', 0, grants…} when there is nothing to upgrade, or -1 in place of 0 when that is revoked;
 --          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked
 local asking = token
--- uses     numbers, leases, modes, queue, hand_over
-local missing_s = 0 -- seconds of uptime
-if needed_s then
-  -- slow path
-  local up = seconds_up()
-  if not up then
-    return uptime_unknown() -- before anything is written
-  end
-  missing_s = needed_s - up
-end
+-- uses     numbers, leases, modes, queue, hand_over, newcomer
 -- defect: modes-queue
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not known[3]))
-  and mode ~= '7' and missing_s <= 0 and (members == 0 or fits(tonumber(mode)))
+  and mode ~= '7' and young_ms < 0 and (members == 0 or fits(tonumber(mode)))
 then
   if ttl_ms - longest ~= 0 or now_us <= newest or members == 0 and counted then
     -- slow path: more is to be written down than usual
@@ -73,19 +64,12 @@ end
 
 -- slow path: others are in the way, or it was asked for before, or the numbers are not known for sure, or the server is
 -- too young
-local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. PADDING
-local young = missing_s > 0
-if needed_s then
-  entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. ' ' .. needed_s .. PADDING
-  young_ms = young and 1000 * missing_s or young_ms
-end
+local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. needed_s or '') .. PADDING
+local young = young_ms > 0
 settle()
-if redis.call('EXISTS', tombstone) == 1 then
-  return { 'withdrawn' } -- this request was overtaken by its own undo
-end
 local _, mark = parts_of(own)
-if mark ~= '' then
-  return { 'withdrawn' } -- else it would wait in line behind itself, or be granted anew
+if is_withdrawn(mark) then
+  return { 'withdrawn' }
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
 local number = fence_of(token)

@@ -28,21 +28,12 @@
 --          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked;
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
--- uses     numbers, leases, semaphore, queue, hand_over
-local missing_s = 0 -- seconds of uptime -- defect: P9-uptime
-if needed_s then
-  -- slow path
-  local up = seconds_up()
-  if not up then
-    return uptime_unknown() -- before anything is written
-  end
-  missing_s = needed_s - up
-end
+-- uses     numbers, leases, semaphore, queue, hand_over, newcomer
 -- defect: W10-existing-permits
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
-  and (existing == 0 and members == 0 or existing == 4 and sure and not own) and missing_s <= 0
+  and (existing == 0 and members == 0 or existing == 4 and sure and not own) and young_ms < 0
 then
   if ttl_ms - longest ~= 0 or permits - heaviest > 0 or now_us <= newest or members == 0 and counted then
     -- slow path: more is to be written down than usual
@@ -74,7 +65,7 @@ then
   return declare == '0' and now_us or { 'granted', now_us, {}, 0, limit_in_force }
 end
 
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. (needed_s and ' ' .. needed_s or '') .. PADDING
 if ticket == '+' then
   -- slow path: it has to wait, and a short answer may do; not where it is buried
   local alike = declare == '0' and tonumber(limit) == limit_in_force and permits - limit_in_force <= 0
@@ -88,18 +79,11 @@ if ticket == '+' then
 end
 
 -- slow path: too few are free, or others wait, or the number is not known for sure, or the server is too young
-local young = missing_s > 0
-if needed_s then
-  entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ' ' .. needed_s .. PADDING
-  young_ms = young and 1000 * missing_s or young_ms
-end
+local young = young_ms > 0
 settle()
-if redis.call('EXISTS', tombstone) == 1 then -- defect: W10-buried
-  return { 'withdrawn' } -- this request was overtaken by its own undo
-end
 local _, mark = parts_of(own)
-if mark ~= '' then
-  return { 'withdrawn' } -- else it would wait in line behind itself, or be granted anew
+if is_withdrawn(mark) then
+  return { 'withdrawn' }
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
 local differed = 0
