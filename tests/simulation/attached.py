@@ -334,14 +334,14 @@ _MANY = {
     "W21 what an older version released": _of(
         "number",
         "what_an_older_version_released_can_be_had",
-        instead("W21-members", "local anew = not counted and count > 0"),
+        instead("W21-members", "local again = not counted and there > 0"),
         rows=_ONE,
         says="Queued(",
     ),
     "W21 a lease that ran out gives back its own weight": _of(
         "expiry",
         "permits_of_a_lease_that_ran_out_can_be_had",
-        instead("W21-weight", "used = used - 1"),
+        instead("W21-weight", "count(1, -number)"),
         rows=_ONE,
         says="Queued(",
     ),

@@ -88,7 +88,7 @@ ON_SERVERS: dict[str, Defect] = {
 
 OF_MANY: dict[str, Defect] = {
     "number-not-made-anew": Defect(instead("W21-witness", "local counted = true"), (), ()),
-    "holder-without-field-counts-as-one": Defect(instead("W21-unknown", "local unknown = 1"), (), ()),
+    "holder-without-field-counts-as-one": Defect(instead("W21-unknown", "return 1"), (), ()),
     "handed-over-in-part-and-no-more": Defect(without("W21-say-more"), (), ()),
     "granted-past-a-queue-that-is-left": Defect(
         instead("W21-past-queue", "if not owner and not held_back and not young then"), ("FIFO",), ("lock",)

@@ -1,6 +1,5 @@
 -- Revoking leases: those whose fencing tokens are from *first* to *last*.
--- Needs the names: first, last; for `revoke_some` holders, meta, place, tombstone_ms, of the primitive drop, and `numbers`
--- and `leases`.
+-- Needs the names: first, last; for `revoke_some` holders, meta, place, tombstone_ms; and `numbers`, `leases` and `books`.
 
 -- A first write that is allowed at the memory limit: then so are all others. *left* is what the key lasts, in ms.
 local function keep_as_it_is(key, left)

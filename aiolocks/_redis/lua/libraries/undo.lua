@@ -1,31 +1,28 @@
--- The undo of a request for a lease in a set, where more is to be done than the fast path of `release` does.
--- Needs the names: token, terms, tombstone, tombstone_ms, min_hold_ms; of the primitive sure, own, settle, drop,
--- note; and `leases`, `queue` and `hand_over`.
+-- The undo of a request for a lease in a set: ends the lease of the token, or takes it out of the queue, and hands over
+-- what is free. It runs where a script names this library: behind the fast path of `release`.
+-- Needs the names: token, terms, tombstone, tombstone_ms, min_hold_ms; of the primitive own; and `leases`, `books`, `queue`
+-- and `hand_over`.
 
--- Ends the lease of the token, or takes it out of the queue, and hands over what is free. Returns what the script is to
--- answer.
-local function undo()
-  if not sure or not own then
-    -- slow path
-    settle()
-  end
-  local left_ms = cool(token, own, min_hold_ms) -- defect: W9-release
-  -- W9: the first write is one that is allowed at the memory limit; then so are all others.
-  local ended = (left_ms or drop(token)) and 1 or 0
-  if ended == 0 then
-    leave(token .. ' ' .. terms .. PADDING)
-  end
-  if tombstone_ms ~= '0' then -- defect: P7-tombstone
-    redis.pcall('SET', tombstone, '', 'PX', tombstone_ms) -- defect: W9-tombstone
-  end
-  local reply = { ended }
-  hand_over(reply) -- defect: W7-release
-  if left_ms and left_ms > 0 then
-    tell_when(reply, left_ms)
-  end
-  if unwritten then
-    note()
-  end
-  -- equivalent: constant, grants come in threes
-  return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write
+if not sure or not own then
+  -- slow path
+  settle()
 end
+local left_ms = cool(token, own, min_hold_ms) -- defect: W9-release
+-- W9: the first write is one that is allowed at the memory limit; then so are all others.
+local ended = (left_ms or drop(token)) and 1 or 0
+if ended == 0 then
+  leave(token .. ' ' .. terms .. PADDING)
+end
+if tombstone_ms ~= '0' then -- defect: P7-tombstone
+  redis.pcall('SET', tombstone, '', 'PX', tombstone_ms) -- defect: W9-tombstone
+end
+local reply = { ended }
+hand_over(reply) -- defect: W7-release
+if left_ms and left_ms > 0 then
+  tell_when(reply, left_ms)
+end
+if unwritten then
+  note()
+end
+-- equivalent: constant, grants come in threes
+return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write

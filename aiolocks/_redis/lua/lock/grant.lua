@@ -46,7 +46,7 @@ end
 -- slow path: there is more to do, or to say
 local young = young_ms > 0
 local owner, number, mark = held_by()
-if is_withdrawn(owner == token and mark or '') then
+if redis.call('EXISTS', tombstone) == 1 or owner == token and mark ~= '' then -- defect: W10-buried
   return { 'withdrawn' }
 elseif owner == token then
   -- slow path: asked again, because the first answer was lost or is old: the same grant

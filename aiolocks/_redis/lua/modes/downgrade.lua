@@ -10,8 +10,8 @@
 -- ARGV[4]  channels  bytes  start of every session's channel
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {1, or 0 when the token holds nothing, or -1 when it is revoked, grants for this session…}
-local asking = ''
--- uses     numbers, leases, modes, queue, hand_over
+local asking = token
+-- uses     numbers, leases, modes, books, queue, hand_over
 settle()
 local number, mark = fence_of(token)
 if not number or mark ~= '' then
@@ -21,11 +21,15 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 -- equivalent: constant, keys never lose time
 keep(0) -- first a write that is allowed at the memory limit: then so are all others
-local before = mode_of(token) -- defect: modes-downgrade
-held[before] = held[before] - 1
-held[tonumber(mode)] = held[tonumber(mode)] + 1
-write(token, mode .. ' ' .. digits(number))
-note()
+if number == 0 then
+  -- slow path
+  describe_again(token, mode)
+else
+  count(string.sub(own, 1, 1), -1) -- defect: modes-downgrade
+  count(mode, 1)
+  redis.call('HSET', meta, token, mode .. ' ' .. digits(number))
+  note()
+end
 local reply = { 1 }
 hand_over(reply)
 return reply

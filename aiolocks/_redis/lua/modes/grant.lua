@@ -23,11 +23,11 @@
 --          {'refused', 0, grants…} when there is nothing to upgrade, or -1 in place of 0 when that is revoked;
 --          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked
 local asking = token
--- uses     numbers, leases, modes, queue, hand_over, newcomer
+-- uses     numbers, leases, modes, books, queue, hand_over, newcomer
 -- defect: modes-queue
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
-  (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not known[3]))
+  (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not noted))
   and mode ~= '7' and young_ms < 0 and (members == 0 or fits(tonumber(mode)))
 then
   if ttl_ms - longest ~= 0 or now_us <= newest or members == 0 and counted then
@@ -68,7 +68,7 @@ local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. need
 local young = young_ms > 0
 settle()
 local _, mark = parts_of(own)
-if is_withdrawn(mark) then
+if redis.call('EXISTS', tombstone) == 1 or mark ~= '' then -- defect: W10-buried
   return { 'withdrawn' }
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
@@ -76,13 +76,9 @@ local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
   leave(entry)
-  if number == 0 then -- the hash was deleted, and with it the token that it was granted with, and its mode
-    held[EXCLUSIVE] = math.max(held[EXCLUSIVE] - 1, 0) -- as which it was counted
-    held[tonumber(mode)] = held[tonumber(mode)] + 1
-    number = math.max(newest + 1, now_us)
-    newest, newest_text = number, digits(number)
-    write(token, mode .. ' ' .. newest_text)
-    note()
+  if number == 0 then
+    -- slow path
+    number = describe_again(token, mode)
   end
   return { 'granted', number, {} }
 end

@@ -36,5 +36,4 @@ if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', ho
 end
 
 local asking = token
--- uses     numbers, leases, modes, queue, hand_over, undo
-return undo()
+-- uses     numbers, leases, modes, books, queue, hand_over, undo

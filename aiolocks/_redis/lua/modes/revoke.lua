@@ -1,4 +1,4 @@
 -- The same of a name that is held in modes.
 --
 -- like     semaphore/revoke
--- uses     numbers, leases, modes, queue, hand_over, revoke
+-- uses     numbers, leases, modes, books, queue, hand_over, revoke

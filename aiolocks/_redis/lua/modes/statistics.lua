@@ -10,7 +10,7 @@
 --          those leases were released and only min_hold keeps, and when the last of these ends (ms), or 0; and for each
 --          mode 1 if no holder is in its way}
 local asking = ''
--- uses     numbers, leases, modes, queue
+-- uses     numbers, leases, modes, books, queue
 settle()
 local waiting, next_session = count_waiting()
 local kept, kept_until_ms, next_lease = count_kept()

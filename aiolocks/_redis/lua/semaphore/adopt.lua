@@ -8,7 +8,7 @@
 -- ARGV[3]  ttl_ms     int     how long the lease lasts from now on, at least
 -- returns  int  fencing token (> 0); or 0 when nothing is offered under that secret any more
 local asking = token
--- uses     numbers, leases, semaphore
+-- uses     numbers, leases, semaphore, books
 if redis.call('EXISTS', tombstone) == 1 then
   return 0 -- this request was overtaken by its own undo
 end

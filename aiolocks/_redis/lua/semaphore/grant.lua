@@ -28,7 +28,7 @@
 --          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked;
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
--- uses     numbers, leases, semaphore, queue, hand_over, newcomer
+-- uses     numbers, leases, semaphore, books, queue, hand_over, newcomer
 -- defect: W10-existing-permits
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
@@ -82,7 +82,7 @@ end
 local young = young_ms > 0
 settle()
 local _, mark = parts_of(own)
-if is_withdrawn(mark) then
+if redis.call('EXISTS', tombstone) == 1 or mark ~= '' then -- defect: W10-buried
   return { 'withdrawn' }
 end
 local wait = string.sub(ticket, 1, 1) ~= '-'
@@ -113,21 +113,20 @@ local grants = {}
 if declared then
   differed = limit_in_force
   declare_limit(limit)
+  if heaviest == 0 and members > 0 then
+    -- slow path: W21: holders of which nothing is known count as the new limit
+    count_again()
+    note()
+  end
   hand_over(grants) -- defect: W7-grant
 end
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- asked again, because the first answer was lost or is old: the same grant
   leave(entry)
-  if number == 0 then -- the hash was deleted, and with it the token that it was granted with
-    number = math.max(newest + 1, now_us)
-    newest, newest_text = number, digits(number)
-    redis.call('HSET', meta, 'fence', newest_text, token, permits .. ' ' .. newest_text)
-    if heaviest == 0 then -- of others beside it nothing is known
-      heaviest = members == 1 and tonumber(permits) or math.max(limit_in_force, tonumber(permits))
-    end
-    count_anew()
-    note()
+  if number == 0 then
+    -- slow path
+    number = describe_again(token, permits)
   end
   return { 'granted', number, grants, differed, limit_in_force } -- defect: W10-fence-permits
 end

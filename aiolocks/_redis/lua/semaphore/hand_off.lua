@@ -9,7 +9,7 @@
 -- ARGV[4]  tombstone_ms  int     how long such a request may come, or 0 when none can
 -- returns  1, or 0 when the token holds nothing; -1 when it is revoked
 local asking = token
--- uses     numbers, leases, semaphore
+-- uses     numbers, leases, semaphore, books
 if not sure then
   settle()
 end

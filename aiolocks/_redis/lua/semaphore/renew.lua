@@ -6,7 +6,7 @@
 -- ARGV[2]  ttl_ms   int    how long the lease lasts from now on, at least
 -- returns  1, or 0 when the token holds nothing; -1 when it is revoked
 local asking = token
--- uses     numbers, leases, semaphore
+-- uses     numbers, leases, semaphore, books
 if not sure then
   -- slow path: some leases may have run out
   settle()

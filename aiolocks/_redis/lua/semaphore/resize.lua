@@ -12,12 +12,17 @@
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {limit before, or 0 when there was none, grants for this session…}
 local asking = ''
--- uses     numbers, leases, semaphore, queue, hand_over
+-- uses     numbers, leases, semaphore, books, queue, hand_over
 settle()
 local before = limit_in_force
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
 declare_limit(limit, pin == '1' or pin == '-1' and is_pinned())
+if heaviest == 0 and members > 0 then
+  -- slow path: W21: holders of which nothing is known count as the new limit
+  count_again()
+  note()
+end
 local reply = { before }
 hand_over(reply) -- defect: W7-resize
 return reply

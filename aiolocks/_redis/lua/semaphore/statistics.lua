@@ -9,7 +9,7 @@
 --          place to go on from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again;
 --          how many of those leases were released and only min_hold keeps, and when the last of these ends (ms), or 0}
 local asking = ''
--- uses     numbers, leases, semaphore, queue
+-- uses     numbers, leases, semaphore, books, queue
 settle()
 local waiting, next_session = count_waiting()
 local kept, kept_until_ms, next_lease = count_kept()
