@@ -299,7 +299,7 @@ _MANY = {
         "another_s_lease_is_not_extended_and_the_others_are",
         both(
             instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
-            instead("W21-usual", "if tonumber(ttl_ms) <= longest then"),
+            instead("W21-usual", "if ttl_ms - longest <= 0 then"),
         ),
     ),
     "W21 of many renewals each fails by itself": _of(
@@ -324,7 +324,7 @@ _MANY = {
         "no_verb_grants_past_a_queue_that_it_has_no_time_for",
         both(
             instead("W21-past-queue", "if not owner and not held_back and not young then"),
-            instead("W21-past-queue-permits", "verdict = can_grant(tonumber(permits))"),
+            instead("W21-past-queue-permits", "verdict = can_grant(permits)"),
         ),
         rows=("lock server False", "semaphore server False"),
     ),

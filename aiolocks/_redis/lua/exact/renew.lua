@@ -7,7 +7,7 @@
 if redis.call('GET', holder) ~= token then
   return 0 -- no other key is looked at: on a Cluster, what stands beside this one may be on another node
 end
-if redis.call('PTTL', holder) < tonumber(ttl_ms) then
+if redis.call('PTTL', holder) - ttl_ms < 0 then
   redis.call('PEXPIRE', holder, ttl_ms)
 end
 return 1

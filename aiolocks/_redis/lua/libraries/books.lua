@@ -162,6 +162,7 @@ end
 
 -- Says whether a share can be had now, as `judge` does. *head* is true for the first waiter in the queue.
 local function can_grant(share, token, head)
+  share = share + 0
   local verdict, amount = judge(share, token)
   if verdict ~= 'later' then
     return verdict, amount

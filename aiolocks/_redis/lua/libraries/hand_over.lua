@@ -71,7 +71,7 @@ local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, po
   local life_left = not next_entry and redis.call('PTTL', line)
   redis.call('ZREM', line, entry)
   -- defect: W11-two-looks
-  local _, text = grant(token, polls and math.min(2 * polls, tonumber(ttl_ms)) or ttl_ms, permits)
+  local _, text = grant(token, polls and math.min(2 * polls, ttl_ms) or ttl_ms, permits)
   if polls or notify(head, token, text, ttl_ms) then -- defect: W9-notify
     move_on(head, line, next_entry)
     return true
@@ -126,7 +126,7 @@ local function hand_over(grants, rank)
       local polls = not here and tonumber(string.match(head, '^poll(%d+)%-')) -- defect: W11-polls
       local verdict, amount = 'yes', 1
       if can_grant then
-        verdict, amount = can_grant(tonumber(permits), token, true)
+        verdict, amount = can_grant(permits, token, true)
       end
       if needed_s ~= '' and verdict == 'yes' and not is_up_for(needed_s) then
         verdict = 'later'

@@ -43,7 +43,7 @@ local function idle_life(ttl_ms)
 end
 
 local function is_live(token)
-  return tonumber(redis.call('ZSCORE', holders, token) or 0) > now_ms
+  return (redis.call('ZSCORE', holders, token) or 0) - now_ms > 0
 end
 
 -- Returns the fencing token and the mark in a holder's terms. The fencing token is 0 if the hash was deleted; the mark is
@@ -63,22 +63,22 @@ end
 -- Returns the ms until the first lease can end, or -2 if there is none.
 local function busy_for()
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(tonumber(first) - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
+  return first and math.max(first - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
 end
 
 -- The keys outlive the leases, and never lose time.
 local function keep(ttl_ms)
   -- W9: PEXPIRE is allowed at the memory limit, and after it so is every other write.
-  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), tonumber(ttl_ms)))
-  redis.call('PEXPIRE', meta, idle_life(math.max(longest, tonumber(ttl_ms))))
+  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), ttl_ms))
+  redis.call('PEXPIRE', meta, idle_life(math.max(longest, ttl_ms)))
 end
 
 -- P3: no lease is ever shortened, because its holder relies on what it was told before.
 local function extend(token, ttl_ms)
   keep(ttl_ms) -- defect: W9-extend
-  redis.call('ZADD', holders, 'XX', 'GT', now_ms + tonumber(ttl_ms), token) -- defect: P3-extend
-  if tonumber(ttl_ms) > longest then
-    longest = tonumber(ttl_ms)
+  redis.call('ZADD', holders, 'XX', 'GT', now_ms + ttl_ms, token) -- defect: P3-extend
+  if ttl_ms - longest > 0 then
+    longest = ttl_ms + 0
     if described then
       redis.call('HSET', meta, 'ttl', longest)
     end
@@ -89,8 +89,8 @@ end
 -- Extends a live lease without a mark, by no more than the largest TTL so far. Returns true if it was extended.
 local function extend_as_usual(token, ttl_ms)
   local known = redis.call('HMGET', meta, 'ttl', token, 'limit')
-  longest, limit_text = tonumber(known[1] or 0), known[3]
-  if tonumber(ttl_ms) <= longest and not string.find(known[2] or '', ' %u') and is_live(token) then -- defect: W21-usual
+  longest, limit_text = (known[1] or 0) + 0, known[3]
+  if ttl_ms - longest <= 0 and not string.find(known[2] or '', ' %u') and is_live(token) then -- defect: W21-usual
     extend(token, ttl_ms)
     return true
   end

@@ -16,8 +16,8 @@ end
 -- same as text.
 local function grant(token, ttl_ms)
   local number, text = micros()
-  local last = tonumber(redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0)
-  if last >= number then -- defect: P8-fence
+  local last = redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0
+  if last - number >= 0 then -- defect: P8-fence
     number = last + 1
     text = string.format('%.0f', number)
     redis.call('SET', fence, text, 'EX', '86400')
@@ -92,7 +92,7 @@ end
 -- No script ever shortens a lease: the holder may count on what it was told before. There is one holder at most, so
 -- that its token is not looked at.
 local function extend(_, ttl_ms)
-  if redis.call('PTTL', holder) < tonumber(ttl_ms) then
+  if redis.call('PTTL', holder) - ttl_ms < 0 then
     redis.call('PEXPIRE', holder, ttl_ms)
   end
 end

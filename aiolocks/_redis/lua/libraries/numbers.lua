@@ -7,7 +7,7 @@ local DAY_MS = 86400000
 local function micros()
   local time = redis.call('TIME')
   local text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-  return tonumber(text), text
+  return text + 0, text
 end
 
 -- A number as text. Lua would print those of 15 digits and more as 1.79e+15; as an argument of a command it needs none,

@@ -26,7 +26,7 @@ local function keep_queue(placed)
     end
   end
   local busy_ms = busy_for()
-  local needed = tonumber(life_ms)
+  local needed = life_ms + 0
   if busy_ms > needed then
     needed = busy_ms
   end

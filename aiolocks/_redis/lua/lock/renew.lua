@@ -14,7 +14,7 @@ if not value or (string.match(value, '^(%S+) %d+$') or value) ~= token then
   end
   return mark == 'R' and -1 or 0 -- defect: P5-renew
 end
-if redis.call('PTTL', holder) < tonumber(ttl_ms) then -- defect: P3-renew
+if redis.call('PTTL', holder) - ttl_ms < 0 then -- defect: P3-renew
   redis.call('PEXPIRE', holder, ttl_ms) -- defect: W9-renew
 end
 return 1

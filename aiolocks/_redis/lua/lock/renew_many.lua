@@ -10,7 +10,7 @@ for at, holder in ipairs(holders) do
   local value = redis.pcall('GET', holder)
   -- defect: W21-renewed
   local renewed = type(value) == 'string' and (string.match(value, '^(%S+) %d+$') or value) == token
-  if renewed and redis.call('PTTL', holder) < tonumber(ttl_ms) then -- defect: P3-renew-many
+  if renewed and redis.call('PTTL', holder) - ttl_ms < 0 then -- defect: P3-renew-many
     renewed = redis.pcall('PEXPIRE', holder, ttl_ms) == 1
   end
   answers[at] = renewed and 1 or 0

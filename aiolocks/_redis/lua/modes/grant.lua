@@ -28,7 +28,7 @@ local asking = token
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
   (existing == 4 and sure and not own or existing == 0 and members == 0 and (counted or not noted))
-  and mode ~= '7' and young_ms < 0 and (members == 0 or fits(tonumber(mode)))
+  and mode ~= '7' and young_ms < 0 and (members == 0 or fits(mode + 0))
 then
   if ttl_ms - longest ~= 0 or now_us <= newest or members == 0 and counted then
     -- slow path: more is to be written down than usual
@@ -82,7 +82,7 @@ if number then
   end
   return { 'granted', number, {} }
 end
-local verdict, amount = can_grant(tonumber(mode), token)
+local verdict, amount = can_grant(mode, token)
 if verdict == 'never' then
   leave(entry)
   return { 'refused', amount, {} }
@@ -96,7 +96,7 @@ local grants = {}
 if verdict == 'later' or (ticket ~= '1' and ticket ~= '-2') then
   hand_over(grants)
   number = fence_of(token)
-  verdict = redis.call('EXISTS', queue) == 0 and can_grant(tonumber(mode), token) or 'later'
+  verdict = redis.call('EXISTS', queue) == 0 and can_grant(mode, token) or 'later'
 end
 if not number and verdict == 'yes' and not young then
   number = grant(token, ttl_ms, mode)

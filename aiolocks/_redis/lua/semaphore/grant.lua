@@ -32,7 +32,7 @@ local asking = token
 -- defect: W10-existing-permits
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders) -- each time counts
 if
-  used + permits <= limit_in_force and (declare == '0' or tonumber(limit) == limit_in_force)
+  used + permits <= limit_in_force and (declare == '0' or limit - limit_in_force == 0)
   and (existing == 0 and members == 0 or existing == 4 and sure and not own) and young_ms < 0
 then
   if ttl_ms - longest ~= 0 or permits - heaviest > 0 or now_us <= newest or members == 0 and counted then
@@ -68,7 +68,7 @@ end
 local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. (needed_s and ' ' .. needed_s or '') .. PADDING
 if ticket == '+' then
   -- slow path: it has to wait, and a short answer may do; not where it is buried
-  local alike = declare == '0' and tonumber(limit) == limit_in_force and permits - limit_in_force <= 0
+  local alike = declare == '0' and limit - limit_in_force == 0 and permits - limit_in_force <= 0
   local place = existing == 6 and sure and not own and alike and used >= limit_in_force -- defect: W10-brief-permits
     and redis.call('EXISTS', queue, waiters) == 2 and enqueue_behind_own(entry) -- defect: W10-line-permits
   if place then
@@ -88,9 +88,9 @@ end
 local wait = string.sub(ticket, 1, 1) ~= '-'
 local differed = 0
 local none = limit == '0' and limit_in_force == 0
-local declared = not none and (limit_in_force == 0 or declare == '1' and limit_in_force ~= tonumber(limit) and not is_pinned())
+local declared = not none and (limit_in_force == 0 or declare == '1' and limit - limit_in_force ~= 0 and not is_pinned())
 local busy_ms, place_in_line
-if not declared and not none and used >= limit_in_force and not is_live(token) and can_grant(tonumber(permits)) == 'later' then
+if not declared and not none and used >= limit_in_force and not is_live(token) and can_grant(permits) == 'later' then
   -- No permit is free: the line is all that changes.
   if wait then
     place_in_line, busy_ms = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
@@ -130,7 +130,7 @@ if number then
   end
   return { 'granted', number, grants, differed, limit_in_force } -- defect: W10-fence-permits
 end
-local verdict, amount = can_grant(tonumber(permits))
+local verdict, amount = can_grant(permits)
 if verdict == 'never' or none then
   leave(entry) -- it may stand in line since before the limit was lowered, and no caller would wait for that turn
   return { 'refused', limit_in_force, grants, differed, limit_in_force }
@@ -147,7 +147,7 @@ if existing > 0 then
     return { 'granted', number, grants, differed, limit_in_force }
   end
   -- defect: W21-past-queue-permits
-  verdict = redis.call('EXISTS', queue) == 0 and can_grant(tonumber(permits)) or 'later'
+  verdict = redis.call('EXISTS', queue) == 0 and can_grant(permits) or 'later'
 end
 if verdict == 'yes' and not young then
   number = grant(token, ttl_ms, permits)
