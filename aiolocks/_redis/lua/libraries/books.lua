@@ -1,14 +1,15 @@
--- The books of a semaphore and of modes: what is granted is counted, and written next to the leases, so that a script need
--- not ask about each holder. What a share counts, and what fits, is said by the primitive.
--- Needs the names: holders, meta, asking; of the primitive COUNTS, noted, counted, in_line, own, counts, other_fields, clear,
--- count, unknown_share, judge; and `numbers` and `leases`.
+-- The books of a semaphore and of modes: what is granted is counted, and written next to the leases, so that a script
+-- need not ask about each holder. What a share counts, and what fits, is said by the primitive.
+-- Needs the names: holders, meta, asking; of the primitive COUNTS, noted, counted, in_line, own, counts, other_fields,
+-- clear, count, unknown_share, judge; and `numbers` and `leases`.
 
 -- True if the counts can be relied on, and no lease has ended: each holder in the set is live.
 local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longest
 
 -- Grants a share to a token. Returns the fencing token, as a number and as text.
--- The keys outlive the leases, and never lose time: no lease ends later than after `longest`. The set lives a little longer
--- than needed, and while no session waits the hash is extended once a minute, so that not each grant extends them.
+-- The keys outlive the leases, and never lose time: no lease ends later than after `longest`. The set lives a little
+-- longer than needed, and while no session waits the hash is extended once a minute, so that not each grant extends
+-- them.
 local function grant(token, ttl_ms, share)
   local number = now_us
   if number <= newest then -- P8
@@ -79,8 +80,8 @@ local function by_share(tokens)
   return found
 end
 
--- Counts all holders. They need not be asked about if all count the same: none was ever granted a share larger than 1, or
--- the hash was deleted and nothing has been granted since.
+-- Counts all holders. They need not be asked about if all count the same: none was ever granted a share larger than 1,
+-- or the hash was deleted and nothing has been granted since.
 local function count_again()
   local left_ms = math.max(redis.call('PTTL', holders), 0)
   members, kept_until = redis.call('ZCARD', holders), now_ms + left_ms
@@ -116,9 +117,9 @@ local function remove_ended()
   first_end = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0
 end
 
--- Every script that cannot rely on the counts goes through here. All holders are counted if the witnesses differ (W21), and
--- what ended leases had becomes free. Nothing is changed if no lease has ended, so a request that the server then refuses
--- for lack of memory has changed nothing (W9).
+-- Every script that cannot rely on the counts goes through here. All holders are counted if the witnesses differ (W21),
+-- and what ended leases had becomes free. Nothing is changed if no lease has ended, so a request that the server then
+-- refuses for lack of memory has changed nothing (W9).
 local function settle()
   settled = true
   local there = redis.call('ZCARD', holders)

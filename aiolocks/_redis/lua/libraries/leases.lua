@@ -1,13 +1,14 @@
--- The leases of several holders under one name: a sorted set of the holders' tokens, scored with the server's time (ms) at
--- which each lease ends. Next to it is a hash with the last fencing token, the largest TTL ever granted, and the terms of
--- each holder: its share (permits or a mode), its fencing token, and perhaps a third word, the mark (W16, W17, W18):
+-- The leases of several holders under one name: a sorted set of the holders' tokens, scored with the server's time (ms)
+-- at which each lease ends. Next to it is a hash with the last fencing token, the largest TTL ever granted, and the
+-- terms of each holder: its share (permits or a mode), its fencing token, and perhaps a third word, the mark (W16, W17,
+-- W18):
 --   R  revoked: the lease goes on until its holder releases it or it ends, and nothing extends it
---   C  cooling: its holder has released it; it is nobody's lease, but it blocks others until it ends
+--   C  cooling: its holder has released it; it is no one's lease, but it blocks others until it ends
 --   O  offered: its holder has handed it off under a secret, which replaces its token until the lease is adopted
--- An older version of these scripts does not know the third word. It extends such a lease and lets its guard write, so the
--- lease goes on until it is released or its process is updated. If an acquire of its token was sent twice, the older
--- version queues the token, or grants it without the mark. It releases such a lease like any other, does not downgrade it,
--- and grants nothing that excludes it.
+-- An older version of these scripts does not know the third word. It extends such a lease and lets its guard write, so
+-- the lease goes on until it is released or its process is updated. If an acquire of its token was sent twice, the
+-- older version queues the token, or grants it without the mark. It releases such a lease like any other, does not
+-- downgrade it, and grants nothing that excludes it.
 -- Needs the names: holders, meta; first for `count_kept`; and `numbers`.
 
 -- defect: W21-holders
@@ -22,22 +23,22 @@ local function instant()
   return now_us, digits(now_us)
 end
 
--- The last fencing token; the largest TTL in ms; the largest share; and whether the hash describes the leases. If it does
--- not, it was deleted while they were held.
+-- The last fencing token; the largest TTL in ms; the largest share; and whether the hash describes the leases. If it
+-- does not, it was deleted while they were held.
 local newest, longest, heaviest, described
 
--- As read from the hash, each a text or a number: the last fencing token, when the first lease ends at the earliest (ms),
--- until when the set lives at least (ms), and the limit of a semaphore. A text can be written back as it is.
+-- As read from the hash, each a text or a number: the last fencing token, when the first lease ends at the earliest
+-- (ms), until when the set lives at least (ms), and the limit of a semaphore. A text can be written back as it is.
 local newest_text, first_end, kept_until, limit_text
 local members = 0 -- the number of holders that the counts are of
 local settled = false -- the counts were compared with the set
 local unwritten = false -- the counts have changed since they were written
 local MINUTE_US = 60000000
 
--- How long the hash lives without use, in ms: twice the longest lease, and a day at least. If the limit of a semaphore is
--- pinned, the hash lives for 30 days at least. A `+` in front of `limit_text` pins it; with the sign it is still a number,
--- so an older version of these scripts reads the same limit. It gives the hash a day, and drops the pin if it writes the
--- limit.
+-- How long the hash lives without use, in ms: twice the longest lease, and a day at least. If the limit of a semaphore
+-- is pinned, the hash lives for 30 days at least. A `+` in front of `limit_text` pins it; with the sign it is still a
+-- number, so an older version of these scripts reads the same limit. It gives the hash a day, and drops the pin if it
+-- writes the limit.
 local function idle_life(ttl_ms)
   return math.max(string.sub(limit_text or '', 1, 1) == '+' and 30 * DAY_MS or DAY_MS, 2 * ttl_ms)
 end
@@ -46,8 +47,8 @@ local function is_live(token)
   return (redis.call('ZSCORE', holders, token) or 0) - now_ms > 0
 end
 
--- Returns the fencing token and the mark in a holder's terms. The fencing token is 0 if the hash was deleted; the mark is
--- empty if there is none.
+-- Returns the fencing token and the mark in a holder's terms. The fencing token is 0 if the hash was deleted; the mark
+-- is empty if there is none.
 local function parts_of(terms)
   local number, mark = string.match(terms or '', '^%d+ (%d+) ?(%u?)$')
   return tonumber(number) or 0, mark or ''
@@ -120,8 +121,8 @@ local function cool(token, terms, min_hold_ms)
   end
 end
 
--- Looks at the leases from the place *first* on. Returns how many of them are cooling; when the last of these ends (ms),
--- or 0; and the place to continue from, or 0 after the last lease.
+-- Looks at the leases from the place *first* on. Returns how many of them are cooling; when the last of these ends
+-- (ms), or 0; and the place to continue from, or 0 after the last lease.
 local function count_kept()
   local from = tonumber(first)
   local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')
@@ -140,9 +141,9 @@ local function count_kept()
   return kept, last, #tokens == MOST and from + MOST or 0
 end
 
--- P9: after the clock stepped back, scores are further ahead than any lease can last. Nothing renews those of dead holders,
--- so each is lowered to now + the largest TTL, the most that a live holder was promised. Returns that time if there were
--- any.
+-- P9: after the clock stepped back, scores are further ahead than any lease can last. Nothing renews those of dead
+-- holders, so each is lowered to now + the largest TTL, the most that a live holder was promised. Returns that time if
+-- there were any.
 local function clamp()
   if longest == 0 then
     return -- the hash was deleted while leases were held

@@ -1,29 +1,30 @@
--- A name held in modes, some of which go together; the share of a holder is its mode: how the hash is read, and what of it
--- is free.
--- The hash has the last fencing token and the largest TTL ever granted; `line` if there may be a queue; `mode fence [mark]`
--- by the token of each holder; and `held`: the last fencing token when the holders of each mode were counted, when the first
--- lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each mode that is held.
+-- A name held in modes, some of which go together; the share of a holder is its mode: how the hash is read, and what of
+-- it is free.
+-- The hash has the last fencing token and the largest TTL ever granted; `line` if there may be a queue; `mode fence
+-- [mark]` by the token of each holder; and `held`: the last fencing token when the holders of each mode were counted,
+-- when the first lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each mode
+-- that is held.
 -- `asking` is the token of the request, or empty.
 -- Needs the names: meta, asking; and `leases`.
 
 local COUNTS = 'held' -- the field with the counts
 
--- The modes that each mode can be held together with, by number: 1 IS and 2 IX announce 3 S (shared) and 6 X (exclusive)
--- further down a path; 4 SIX is both S and IX; 5 U reads together with readers until it is upgraded. The upgrade is 7,
--- exclusive except for the U it grew from; its token begins with the token of that U.
+-- The modes that each mode can be held together with, by number: 1 IS and 2 IX announce 3 S (shared) and 6 X
+-- (exclusive) further down a path; 4 SIX is both S and IX; 5 U reads together with readers until it is upgraded. The
+-- upgrade is 7, exclusive except for the U it grew from; its token begins with the token of that U.
 local BESIDE = { '12345', '12', '135', '1', '13', '', '5' } -- defect: modes-beside
 local EXCLUSIVE, UPGRADE = 6, 7
 
 -- Adding 0 makes a number of a text in half the time of `tonumber`.
 local known = redis.call('HMGET', meta, 'fence', 'ttl', 'held', 'line', asking)
-newest, longest, heaviest = (known[1] or 0) + 0, (known[2] or 0) + 0, 7 -- no mode is larger, so no largest share is noted
+newest, longest, heaviest = (known[1] or 0) + 0, (known[2] or 0) + 0, 7 -- the largest there is
 newest_text, described = known[1], true
 local noted, in_line, own = known[3], known[4], known[5]
 
--- W21: the counts are never too small while their fencing token is the last one, the witness: only a grant adds to them, and
--- each grant writes both at once. An older version of these scripts writes them in another form, which is not read. What
--- that version removes, or Redis with the whole set, shows in the number of holders, which is compared before a request is
--- refused.
+-- W21: the counts are never too small while their fencing token is the last one, the witness: only a grant adds to
+-- them, and each grant writes both at once. An older version of these scripts writes them in another form, which is not
+-- read. What that version removes, or Redis with the whole set, shows in the number of holders, which is compared
+-- before a request is refused.
 local held = { 0, 0, 0, 0, 0, 0, 0 }
 local witness, pairs_held
 witness, first_end, kept_until, pairs_held = string.match(noted or '', '^(%d+) (%d+) (%d+)([ :%d]*) ')
@@ -35,7 +36,7 @@ for mode, number in string.gmatch(pairs_held or '', '(%d):(%d+)') do
 end
 
 -- Makes the field longer than 64 bytes. Redis then keeps the hash as a table; it would otherwise read through up to 128
--- packed fields for each one that is asked for.
+-- packed fields for each field that is read.
 local DOTS = ' ..............................'
 
 local function counts()

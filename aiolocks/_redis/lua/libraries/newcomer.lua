@@ -1,7 +1,7 @@
 -- What each `grant` asks first, of whatever kind.
 -- Needs the names: needed_s; and `hand_over`.
 
--- W22: before anything is written.
+-- W22: the uptime is asked before anything is written.
 if needed_s then -- defect: P9-uptime
   -- slow path
   local up = seconds_up()

@@ -1,8 +1,9 @@
 -- A semaphore, whose holders have permits as their share: how the hash is read, and what of it is free.
--- The hash has the limit in force, the last fencing token, the largest weight (permits of one holder) and the largest TTL
--- ever granted; `line` if there may be a queue; `permits fence [mark]` by the token of each holder; and `used`: the permits
--- in use, the number of holders they were counted over, the last fencing token at that time, when the first lease ends at
--- the earliest, and until when the set lives at least (ms). `asking` is the token of the request, or empty.
+-- The hash has the limit in force, the last fencing token, the largest weight (permits of one holder) and the largest
+-- TTL ever granted; `line` if there may be a queue; `permits fence [mark]` by the token of each holder; and `used`: the
+-- permits in use, the number of holders they were counted over, the last fencing token at that time, when the first
+-- lease ends at the earliest, and until when the set lives at least (ms). `asking` is the token of the request, or
+-- empty.
 -- Needs the names: meta, asking; and `leases`.
 
 local COUNTS = 'used' -- the field with the counts
@@ -14,16 +15,16 @@ newest, longest, heaviest = (known[2] or 0) + 0, (known[4] or 0) + 0, (known[3] 
 newest_text, limit_text, described = known[2], known[1], limit_in_force > 0
 local noted, in_line, own = known[5], known[6], known[7]
 
--- W21: the count is never too small while its fencing token is the last one, the witness: only a grant adds to it, and each
--- grant writes both at once. An older version of these scripts writes the fencing token alone. What that version removes, or
--- Redis with the whole set, shows in the number of holders, which is compared before a request is refused.
+-- W21: the count is never too small while its fencing token is the last one, the witness: only a grant adds to it, and
+-- each grant writes both at once. An older version of these scripts writes the fencing token alone. What that version
+-- removes, or Redis with the whole set, shows in the number of holders, which is compared before a request is refused.
 local used, count_of, witness
 used, count_of, witness, first_end, kept_until = string.match(noted or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)')
 local counted = witness and witness == known[2] -- defect: W21-witness
 used, members, first_end, kept_until = (used or 0) + 0, (count_of or 0) + 0, first_end or 0, kept_until or 0
 
 -- Makes the field longer than 64 bytes. Redis then keeps the hash as a table; it would otherwise read through up to 128
--- packed fields for each one that is asked for.
+-- packed fields for each field that is read.
 local SPACES = '                              '
 
 local function counts()
@@ -44,8 +45,8 @@ local function count(share, number)
   used = used + share * number
 end
 
--- W21: a holder of which nothing is known, because its field was deleted, counts as the largest weight there was; or as the
--- whole limit, if the weight was deleted too.
+-- W21: a holder of which nothing is known, because its field was deleted, counts as the largest weight there was; or as
+-- the whole limit, if the weight was deleted too.
 local function unknown_share()
   return heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
 end

@@ -1,14 +1,14 @@
 -- The undo of a request for a lease in a set: ends the lease of the token, or takes it out of the queue, and hands over
 -- what is free. It runs where a script names this library: behind the fast path of `release`.
--- Needs the names: token, terms, tombstone, tombstone_ms, min_hold_ms; of the primitive own; and `leases`, `books`, `queue`
--- and `hand_over`.
+-- Needs the names: token, terms, tombstone, tombstone_ms, min_hold_ms; of the primitive own; and `leases`, `books`,
+-- `queue` and `hand_over`.
 
 if not sure or not own then
   -- slow path
   settle()
 end
 local left_ms = cool(token, own, min_hold_ms) -- defect: W9-release
--- W9: the first write is one that is allowed at the memory limit; then so are all others.
+-- W9: the first write is allowed at the memory limit, and then all are.
 local ended = (left_ms or drop(token)) and 1 or 0
 if ended == 0 then
   leave(token .. ' ' .. terms .. PADDING)
@@ -25,4 +25,4 @@ if unwritten then
   note()
 end
 -- equivalent: constant, grants come in threes
-return reply[2] and table.concat(reply, ' ') or ended -- for a list, Redis takes 16 KiB and another way to write
+return reply[2] and table.concat(reply, ' ') or ended -- a list would take Redis 16 KiB and a second write
