@@ -89,7 +89,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     },
     "scripts/expiry": {
         "W21 permits_of_a_lease_that_ran_out_can_be_had":
-            _by(instead("W21-weight", "used = used - 1"), rows=_ONE, says="Queued("),
+            _by(instead("W21-weight", "count(1, -number)"), rows=_ONE, says="Queued("),
     },
     "scripts/grant": {
         "W10 a_request_overtaken_by_its_own_undo_is_not_granted": _by(
@@ -148,9 +148,9 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             rows=_ONE,
         ),
         "W21 a_holder_of_which_nothing_is_known_counts_as_the_largest_weight":
-            _by(instead("W21-unknown", "local unknown = 1"), rows=_ONE),
+            _by(instead("W21-unknown", "return 1"), rows=_ONE),
         "W21 what_an_older_version_released_can_be_had":
-            _by(instead("W21-members", "local anew = not counted and count > 0"), rows=_ONE, says="Queued("),
+            _by(instead("W21-members", "local again = not counted and there > 0"), rows=_ONE, says="Queued("),
     },
     "scripts/parts": {
         "W21 one_script_looks_at_fifty_dead_sessions":
@@ -158,7 +158,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W21 no_verb_grants_past_a_queue_that_it_has_no_time_for": _by(
             both(
                 instead("W21-past-queue", "if not owner and not held_back and not young then"),
-                instead("W21-past-queue-permits", "verdict = can_grant(tonumber(permits))"),
+                instead("W21-past-queue-permits", "verdict = can_grant(permits)"),
             ),
             rows=("lock server False", "semaphore server False"),
         ),
@@ -219,7 +219,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W21 another_s_lease_is_not_extended_and_the_others_are": _by(
             both(
                 instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
-                instead("W21-usual", "if tonumber(ttl_ms) <= longest then"),
+                instead("W21-usual", "if ttl_ms - longest <= 0 then"),
             ),
         ),
         "W21 a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed": _by(

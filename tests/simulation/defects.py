@@ -53,7 +53,7 @@ def _client_clock(garden: Garden) -> None:
         request(self, wire, fields)
 
     garden.put(Network, "request", request_with_time)
-    after("P9-uptime", "needed_s = nil")(garden)  # it is the time
+    before("P9-uptime", "needed_s = nil")(garden)  # it is the time
     before("P9-known", "min_hold_ms = ARGV[8] and min_hold_ms")(garden)  # so here
     instead("P9-clock", "local now_ms = tonumber(ARGV[#ARGV])\nif entries then table.remove(entries) end")(garden)
 
@@ -98,7 +98,7 @@ DEFECTS: dict[str, Defect] = {
         instead("W6-timer", "self._timer = self._context.loop.call_later(1e6, self.recheck)"), ("P13", "P7")
     ),
     "newest-first": Defect(after("W2-first", "head = redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)),
-    "limit-forgotten": Defect(always("P9-limit"), ("P9",)),
+    "limit-forgotten": Defect(instead("P9-limit", "return true"), ("P9",)),
     "ask-once-refused": Defect(
         before("W10-free", "if existing == 0 and string.sub(ticket, 1, 1) == '-' then return { 'busy', -2, 0 } end"),
         ("C3",),
