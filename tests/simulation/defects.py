@@ -98,7 +98,7 @@ DEFECTS: dict[str, Defect] = {
         instead("W6-timer", "self._timer = self._context.loop.call_later(1e6, self.recheck)"), ("P13", "P7")
     ),
     "newest-first": Defect(after("W2-first", "head = redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)),
-    "limit-forgotten": Defect(instead("P9-limit", "return true"), ("P9",)),
+    "limit-forgotten": Defect(always("P9-limit"), ("P9",)),
     "ask-once-refused": Defect(
         before("W10-free", "if existing == 0 and string.sub(ticket, 1, 1) == '-' then return { 'busy', -2, 0 } end"),
         ("C3",),
