@@ -54,7 +54,7 @@ class AllOf(Composite):
         """The options of a part that is kept while the caller waits for others."""
 
     def adopt(self, adoptions: Sequence[Extension]) -> None:
-        """Make each part adopt what is offered. None of them waits."""
+        """Make each part adopt the lease that is offered. None of them waits."""
         self._adoptions = adoptions
 
     async def grant(self, request: Request) -> Answer:
@@ -67,7 +67,7 @@ class AllOf(Composite):
                 for part in request.parts:
                     part.fence = fence
                 return Granted(fence, answer.valid_from)
-            _start_again(request)
+            _replace_all(request)
 
     async def _grant(self, request: Request) -> Answer:
         if not request.parts:
@@ -80,14 +80,14 @@ class AllOf(Composite):
             renewed = await self.renewed(request)
             if renewed is not None:
                 return renewed
-            _start_again(request)
+            _replace_all(request)
         if not request.wait or self._adoptions:
             return await self._ask_once(request)
         while True:
             try:
                 return await OrderedAttempt(self.context, request, self._options).acquire()
             except LeaseLostError:
-                _start_again(request)
+                _replace_all(request)
             except UNCERTAIN as error:  # although it was asked repeatedly
                 request.in_trouble(error)  # equivalent: line dropped, the turn fails with it at once
                 request.fail(error)
@@ -176,24 +176,20 @@ class OrderedAttempt:
                     self._at_once *= 2
                     continue
                 self._at_once = max(self._at_once // 2, _MIN_AT_ONCE)
-                self._give_back(asked[in_order + 1 :], answers[in_order + 1 :])
+                self._give_back(len(held) + 1, answers[in_order + 1 :])
                 await self._wait_for(asked[in_order])
             return self._all_held()
         finally:
             for state in held:
                 state.end(self._context.clock())
 
-    def _give_back(self, parts: Sequence[Part], answers: Sequence[Answer | Exception]) -> None:
-        """Undo parts that were, or may have been, granted out of order. Later requests for them have new tokens."""
-        fresh = {
-            id(part): fresh_part(part)
-            for part, answer in zip(parts, answers, strict=True)
-            if not isinstance(answer, Busy)
-        }
-        for part in parts:
-            if id(part) in fresh:
-                end(part)
-        self._request.parts = [fresh.get(id(part), part) for part in self._request.parts]
+    def _give_back(self, first: int, answers: Sequence[Answer | Exception]) -> None:
+        """Undo the parts from number *first* on that were, or may have been, granted out of order."""
+        parts = [*self._request.parts]
+        for at, answer in enumerate(answers, first):
+            if not isinstance(answer, Busy):
+                parts[at] = _replaced(parts[at])
+        self._request.parts = parts
 
     async def _wait_for(self, part: Part) -> None:
         """Queue for a part, and keep it once it is granted."""
@@ -236,16 +232,14 @@ class OrderedAttempt:
         return Granted(max(state.fence for state in self._held), valid_from)
 
 
-def _start_again(request: Request) -> None:
-    """Give all parts back. The next requests have new tokens."""
-    for part in request.parts:
-        end(part)
-    request.parts = [fresh_part(part) for part in request.parts]
-
-
-def fresh_part(part: Part) -> Part:
-    """Return the same part under another token."""
+def _replaced(part: Part) -> Part:
+    """Undo a part, and return the same part under another token."""
+    end(part)
     return Part(part.grantor, part.request.again())
+
+
+def _replace_all(request: Request) -> None:
+    request.parts = [_replaced(part) for part in request.parts]
 
 
 async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exception]:
@@ -265,14 +259,13 @@ async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exc
     finally:
         if any(part.request.reached for part in parts):
             request.was_reached()
-    found: list[Answer | Exception] = []
-    for answer in answers:
+    busy, found = list[float](), list[Answer | Exception]()
+    for part, answer in zip(parts, answers, strict=True):
         if isinstance(answer, BaseException) and not isinstance(answer, UNCERTAIN):
             raise answer
+        if isinstance(answer, Busy):
+            busy.append(part.request.retry_after or 0.0)
         found.append(answer)
-    busy = [
-        part.request.retry_after or 0.0 for part, answer in zip(parts, found, strict=True) if isinstance(answer, Busy)
-    ]
     if busy:
         request.busy_for(max(busy))
     return found

@@ -122,7 +122,7 @@ async def _withdraw(state: LeaseState, held: _Held, offer: Offer, error: BaseExc
 
 
 def _release_offered(grantor: Grantor, ttl: float, amount: int, secret: bytes, until: float) -> Release:
-    """Release what is still offered, in the background."""
+    """Release the lease that is still offered under *secret*, in the background."""
     offered = Request(ttl, amount, False, secret)
     offered.was_reached()
     return grantor.context.undo(grantor, offered, until)

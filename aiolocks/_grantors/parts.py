@@ -81,7 +81,7 @@ class Ballot:
         return ballot
 
     def free_after(self) -> float:
-        """Return the seconds until enough are free, if the leases in the way are neither renewed nor released."""
+        """Return the seconds until enough servers are free, if no other lease there is renewed or released."""
         missing = self.needed - len(self.yes)
         waits = sorted(self.no.values())
         return waits[min(missing, len(waits)) - 1] if missing > 0 and waits else 0.0
@@ -121,7 +121,7 @@ class Part:
 
 
 class Composite:
-    """A Grantor made of Grantors. The `parts` of its requests are `Part`s, each of which has a fence once all do."""
+    """A Grantor made of Grantors. A request of it has `parts`, and is granted once each of them has a fence."""
 
     context: Context
     together = None
@@ -131,13 +131,15 @@ class Composite:
         return len(request.parts)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
+        parts = request.parts
+
         def on_verdict(renewed: bool | Exception) -> None:
-            if renewed is False and any(part.request.revoked for part in request.parts):  # W16
+            if renewed is False and any(part.request.revoked for part in parts):  # W16
                 request.was_revoked()
             tell(renewed)
 
-        count = counting(len(request.parts), self.needed(request), on_verdict)
-        for part in request.parts:
+        count = counting(len(parts), self.needed(request), on_verdict)
+        for part in parts:
             part.grantor.renew(part.request, ttl, count, thread)
 
     async def renewed(self, request: Request) -> Granted | None:

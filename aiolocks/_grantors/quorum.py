@@ -55,17 +55,13 @@ class Quorum(Composite):
         self._contexts = [grantor.context for grantor in grantors]
         self._routes = [context.pipeline.route(keys.base) for context in self._contexts]
         self.context = self._contexts[0]
+        self._keys = keys
         self.name = keys.name
         self.kind = keys.kind
         self._places = places
         self._quorum = quorum_of(len(grantors))
         self.blocking = len(grantors) - self._quorum + 1
         """The number of servers that can block every majority."""
-        agreed = keys.part(b"agreed")
-        self._raise = PreparedScript(load("redlock/raise"), lambda _: (agreed, keys.part(b"fence")))
-        self._who = PreparedScript(load("redlock/holders"), lambda _: (agreed, keys.base))
-        self._statistics = PreparedScript(load("redlock/statistics"), lambda _: (agreed, keys.base))
-        self._revoke = PreparedScript(load("redlock/revoke"), lambda _: (agreed, keys.base))
 
     def needed(self, request: Request) -> int:
         return self._quorum
@@ -196,7 +192,7 @@ class Quorum(Composite):
             args: Arguments = (request.parts[0].request.token, fence)
             for extension in request.extensions:
                 args += extension.arguments()
-            ballot = await self._poll(self._raise, args, request.ttl, _decided)
+            ballot = await self._poll("raise", args, request.ttl, _decided)
             if ballot.won:
                 return fence, ballot
             if not ballot.no:
@@ -205,8 +201,8 @@ class Quorum(Composite):
 
     # Asking all servers.
 
-    async def _poll(self, script: PreparedScript, args: Arguments, ttl: float, enough: Enough) -> Ballot:
-        """Run *script* on all servers at once, and return their answers when *enough* says so.
+    async def _poll(self, verb: str, args: Arguments, ttl: float, enough: Enough) -> Ballot:
+        """Run a script on all servers at once, and return their answers when *enough* says so.
 
         A number is a vote: 0 is yes. A larger number is no; a negative one says for how many ms the server is too young
         (W22). Any other reply counts as yes.
@@ -227,6 +223,8 @@ class Quorum(Composite):
                     ballot.failed[at] = too_young(-reply / 1000)
             self._look(ballot, enough, known)
 
+        keys = self._keys.part(b"agreed"), self._keys.part(b"fence") if verb == "raise" else self._keys.base
+        script = PreparedScript(load(f"redlock/{verb}"), lambda _: keys)
         for at, route in enumerate(self._routes):
             route.submit(script, args, partial(on_reply, at), vote_timeout(ttl))
         await self._wait(known, ttl)
@@ -260,7 +258,7 @@ class Quorum(Composite):
             return await ride_out(partial(self._count, ttl), clock, clock() + LONGEST_WAIT)
 
     async def _count(self, ttl: float) -> tuple[bool, int, int]:
-        ballot = await self._poll(self._statistics, (), ttl, _standing_is_known)
+        ballot = await self._poll("statistics", (), ttl, _standing_is_known)
         taken, held = _standing(ballot)
         if not isinstance(taken, bool):
             raise self._too_few(ballot)
@@ -284,7 +282,7 @@ class Quorum(Composite):
 
     async def _ask_holders(self, ttl: float) -> dict[int, HolderRow]:
         """Return the holder on each server that answers in time and has one."""
-        ballot = await self._poll(self._who, (), ttl, lambda ballot: None if ballot.pending else 0.0)
+        ballot = await self._poll("holders", (), ttl, lambda ballot: None if ballot.pending else 0.0)
         if not ballot.won:
             raise self._too_few(ballot)
         return {at: row for at, reply in ballot.yes.items() for row in holder_rows(reply[1:])}
@@ -318,7 +316,7 @@ class Quorum(Composite):
             return MIN_VOTE_TIMEOUT if len(ballot.yes) >= self.blocking else None
 
         async def ask(_: int) -> list[tuple[bytes, int, float]]:
-            ballot = await self._poll(self._revoke, (tombstone_ms, *targets), ttl, enough)
+            ballot = await self._poll("revoke", (tombstone_ms, *targets), ttl, enough)
             if len(ballot.yes) < self.blocking:
                 raise self._too_few(ballot, self.blocking)
             return [(own, fence, left_ms / 1000) for own, fence, left_ms in ballot.yes.values()]
@@ -353,8 +351,8 @@ class Quorum(Composite):
 def _decided(ballot: Ballot) -> float | None:
     """Return how long to wait for the other servers, if the vote is decided.
 
-    If too few can answer, the others are waited for briefly, because the error gives the outcome of each. One that
-    hangs must not delay the next attempt.
+    If too few can answer, it waits briefly for the others, because the error gives the outcome of each. A server that
+    hangs must not delay the next attempt for longer.
     """
     if not ballot.decided:
         return None

@@ -26,7 +26,10 @@ _MAX_PAUSE = 0.25
 _MAX_FENCE = 2**53 - 1
 
 _LOOK = -1
-"""In place of `tombstone_ms`: revoke nothing, only report the leases."""
+"""In place of the tombstones' ms: revoke nothing, only report the leases."""
+
+_FORCE = round(1000 * LONGEST_RETRY)
+"""In the same place: end the leases at once. Their tombstones last as long as a request may still arrive (W10)."""
 
 _Row = tuple[int, int, int]
 """A fencing token; the ms that its lease has left, or -1 if it never ends; and its permits or mode."""
@@ -54,13 +57,12 @@ async def revoke(
         RuntimeError: A lease cannot be revoked without *force*.
         RedisError: Redis could not be asked.
     """
-    tombstone_ms = _tombstone_ms(force=force)
     with grantors[0].context.keep_open():  # the session of all of them
         found = await asyncio.gather(*(_targets(grantor, fencing_token, force=force) for grantor in grantors))
         targets = [each for each in found if each is not None]
 
         async def revoke_all() -> float:
-            asked = (_ask(each.grantor, each.first, each.last, tombstone_ms) for each in targets)
+            asked = (_ask(each.grantor, each.first, each.last, _FORCE if force else 0) for each in targets)
             return _longest([left for left, _ in await asyncio.gather(*asked)])
 
         if targets:
@@ -69,11 +71,7 @@ async def revoke(
 
 
 async def _targets(grantor: "RedisGrantor", fencing_token: int | None, *, force: bool) -> RevokeTargets | None:
-    """Return the leases of a name, or the one with this fencing token. Return None if there are none.
-
-    Raises:
-        RuntimeError: One of them cannot be marked, and *force* is not given.
-    """
+    """Return the leases of a name, or the one with this fencing token. Return None if there are none."""
     first, last = (0, _MAX_FENCE) if fencing_token is None else (fencing_token, fencing_token)
     left, rows = await _ask(grantor, first, last, _LOOK)
     if left < 0 and not force:
@@ -91,7 +89,7 @@ async def _targets(grantor: "RedisGrantor", fencing_token: int | None, *, force:
 
 
 async def _ask(grantor: "RedisGrantor", first: int, last: int, tombstone_ms: int) -> tuple[float, list[_Row]]:
-    """Return the seconds until the last of these leases ends, and the leases; below 0 if one cannot be marked."""
+    """Return the seconds until the last of these leases ends, below 0 if one cannot be marked; and the leases."""
     longest, found = 0.0, list[_Row]()
     place = b""
     while True:
@@ -108,10 +106,6 @@ def _holder(grantor: "RedisGrantor", fence: int, left_ms: int, amount: int) -> H
     return holder_of(HolderRow(b"", b"", fence, left_ms, amount), Named(), grantor)
 
 
-def _tombstone_ms(*, force: bool) -> int:
-    return round(1000 * LONGEST_RETRY) if force else 0
-
-
 async def revoke_of_quorum(
     quorum: "Quorum", ttl: float, fencing_token: int | None, *, force: bool, timeout: float | None
 ) -> tuple[Holder, ...]:
@@ -121,7 +115,6 @@ async def revoke_of_quorum(
         AcquireTimeoutError: It is still held after *timeout* seconds.
         QuorumError: Too few servers answered.
     """
-    tombstone_ms = _tombstone_ms(force=force)
     fences, lasts = dict[bytes, int](), dict[bytes, float]()
     with quorum.keep_open():
         for own, fence, left in await quorum.revoke(ttl):
@@ -130,7 +123,7 @@ async def revoke_of_quorum(
         targets = [own for own, fence in fences.items() if fencing_token in (None, fence)]
 
         async def revoke_targets() -> float:
-            answers = await quorum.revoke(ttl, targets, tombstone_ms)
+            answers = await quorum.revoke(ttl, targets, _FORCE if force else 0)
             held = [left for own, _, left in answers if own in targets]
             return max(held, default=0.0) if len(answers) - len(held) < quorum.blocking else 0.0
 
