@@ -77,7 +77,7 @@ async def _targets(grantor: "RedisGrantor", fencing_token: int | None, *, force:
     if left < 0 and not force:
         raise RuntimeError(
             f"{grantor.kind} {grantor.name!r}: its holder is not one of this library, or nothing is known of it, so "
-            "that it cannot be told to stop; force=True ends its lease all the same"
+            "it cannot be asked to stop; force=True ends its lease all the same"
         )
     if not rows:
         return None

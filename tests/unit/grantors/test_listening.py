@@ -118,6 +118,15 @@ async def test_a_polling_session_is_notified_once_its_subscription_is_found(capl
         assert len(caplog.messages) == 2
 
 
+async def test_a_session_that_begins_to_poll_emits_an_event_with_the_seconds_until_it_subscribes_again() -> None:
+    hub = Hub()
+    hub.allows = False
+    with hearing() as heard:
+        async with waiting(hub):
+            await asyncio.sleep(130)
+    assert list(heard) == [Event("polling", "", "", 1.0)]
+
+
 @pytest.mark.parametrize("trouble", [ResponseError("unknown command"), None])
 async def test_an_answer_that_says_nothing_counts_as_not_found(hub: Hub, trouble: Exception | None) -> None:
     hub.finds = 0

@@ -178,6 +178,16 @@ async def test_only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_sh
         assert there.asked("semaphore_grant")[-1].arguments[3] == b"+"
 
 
+async def test_a_session_promises_signs_of_life_by_the_shortest_ttl_that_waits() -> None:
+    async with scene() as there:
+        for ttl, life_ms in [(30.0, b"3000"), (2.0, b"1500"), (1.0, b"750"), (30.0, b"3000")]:
+            await there.ask(ttl=ttl)[1]
+            assert there.asked("lock_grant")[-1].arguments[6] == life_ms
+        await there.wait_in_line(ttl=2.0)
+        await there.ask(ttl=30.0)[1]
+        assert there.asked("lock_grant")[-1].arguments[6] == b"1500"
+
+
 async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhile() -> None:
     """Or the waiter would stand in the line of one session, and that of another in the queue."""
     async with scene() as there:
