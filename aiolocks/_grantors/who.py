@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -20,7 +20,9 @@ from .._core.who import Holder, Waiter
 from .._engine.request import resolve_call
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import PlainCommand
-from .one_server import RedisGrantor
+
+if TYPE_CHECKING:
+    from .one_server import RedisGrantor
 
 _MODES = {
     INTENT_SHARED: "intent-read", INTENT_EXCLUSIVE: "intent-write", SHARED: "read", UPGRADEABLE: "upgradeable",
@@ -67,7 +69,7 @@ class Named(NamedTuple):
     task: str | None = None
 
 
-async def holders_of(grantor: RedisGrantor, only: Sequence[int] = ()) -> tuple[Holder, ...]:
+async def holders_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Holder, ...]:
     """Return who holds the name, oldest first; *only* those in one of these modes, if there are any.
 
     Raises:
@@ -95,7 +97,7 @@ def holder_rows(fields: Sequence[Any]) -> list[HolderRow]:
     ]
 
 
-def holder_of(row: HolderRow, named: Named, grantor: RedisGrantor) -> Holder:
+def holder_of(row: HolderRow, named: Named, grantor: "RedisGrantor") -> Holder:
     """Return what a row tells, and what its session says of it."""
     remaining = math.inf if row.left_ms < 0 else row.left_ms / 1000
     return Holder(
@@ -104,7 +106,7 @@ def holder_of(row: HolderRow, named: Named, grantor: RedisGrantor) -> Holder:
     )  # fmt: skip
 
 
-async def waiters_of(grantor: RedisGrantor, only: Sequence[int] = ()) -> tuple[Waiter, ...]:
+async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Waiter, ...]:
     """Return who waits for the name, first come first; *only* those for one of these modes, if there are any.
 
     Raises:
@@ -124,7 +126,7 @@ async def waiters_of(grantor: RedisGrantor, only: Sequence[int] = ()) -> tuple[W
     return tuple(_waiter(row, named, grantor) for row, named in zip(kept, names, strict=True))
 
 
-def _waiter(row: WaiterRow, named: Named, grantor: RedisGrantor) -> Waiter:
+def _waiter(row: WaiterRow, named: Named, grantor: "RedisGrantor") -> Waiter:
     since = time_of(row.ticket)
     waiting = 0.0 if since is None else max(row.now - row.ticket, 0) / 1e6
     return Waiter(**named._asdict(), since=since, waiting=waiting, **_share(grantor, row.permits))
@@ -137,13 +139,13 @@ def time_of(micros: int) -> datetime | None:
     return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6)
 
 
-def _share(grantor: RedisGrantor, permits: int) -> dict[str, Any]:
+def _share(grantor: "RedisGrantor", permits: int) -> dict[str, Any]:
     if grantor.keys.family == "modes":
         return {"permits": 1, "mode": _MODES.get(permits)}
     return {"permits": permits or 1, "mode": None}
 
 
-async def names_of(grantor: RedisGrantor, rows: Sequence[HolderRow] | Sequence[WaiterRow]) -> list[Named]:
+async def names_of(grantor: "RedisGrantor", rows: Sequence[HolderRow] | Sequence[WaiterRow]) -> list[Named]:
     """Return what the sessions say of each, as far as they do, and may be asked."""
     digests: dict[bytes, list[bytes]] = {}
     for row in rows:
@@ -182,7 +184,7 @@ def _said(call: PendingCall, reply: Any) -> None:
     resolve_call(call, answers)
 
 
-async def _ask(grantor: RedisGrantor, session: bytes, digests: list[bytes]) -> list[bytes | None]:
+async def _ask(grantor: "RedisGrantor", session: bytes, digests: list[bytes]) -> list[bytes | None]:
     context = grantor.context
     key = session_key(grantor.keys.channels, session)
     future: asyncio.Future[list[bytes | None]] = context.loop.create_future()

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .._core.doing import Doing
 from .._core.elsewhere import Elsewhere
 from .._core.keys import Keys
-from .._core.offers import Offer, offer_of
+from .._core.offers import offer_of
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
 from .._core.teaching import called_itself, entered_without_async, teaching
 from .._core.who import Holder, Waiter
@@ -30,10 +29,10 @@ from .._engine.lease_state import Entry, LeaseState, ModeChanges, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
-from .._grantors.adoption import adopt
+from .._grantors.hand_off import prepare_adoption
 from .._grantors.one_server import RedisGrantor
 from .._grantors.replication import replicas_of
-from .._grantors.revocation import meant, revoke_all, wait_until_gone
+from .._grantors.revocation import revoke
 from .._grantors.session import Session
 from .._grantors.uptime import min_uptime_of
 from .._grantors.who import holders_of, time_of, waiters_of
@@ -204,11 +203,13 @@ class Acquirable(Elsewhere, Enterable[Lease]):
             mine,
         ):
             raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
-        return await self._adopt(self._asking(None, mine, entering=False), offer)
-
-    async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
+        acquisition = self._asking(None, mine, entering=False)
+        prepare_adoption(acquisition, offer)
         with Doing(f"adopting {acquisition.what}"):
-            return await adopt(acquisition, offer, by_hand=True)
+            return await self._adopt(acquisition)
+
+    async def _adopt(self, acquisition: Acquisition) -> Lease:
+        return await acquisition.acquire(Lease, must=True, by_hand=True)
 
     def _share_adopted(self, share: int) -> int:
         """Return what a lease must have that is adopted here, where it is offered with *share*."""
@@ -302,14 +303,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return tuple(known.get(holder.fencing_token, holder) for holder in stopped)
 
     async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
-        grantors = self._grantors()
-        with grantors[0].context.keep_open():  # theirs, until all is over
-            found = await asyncio.gather(*(meant(each, fencing_token, force=force) for each in grantors))
-            of_names = [one for one in found if one is not None]
-            if of_names:
-                revoke = partial(revoke_all, of_names, force=force)
-                await wait_until_gone(f"{self._kind} {self.name!r}", self.name, revoke, timeout)
-        return tuple(holder for one in of_names for holder in one.holders)
+        return await revoke(self._kind, self.name, self._grantors(), fencing_token, force=force, timeout=timeout)
 
     def _grantors(self) -> Sequence[RedisGrantor]:
         """Return who decides over each of the names."""

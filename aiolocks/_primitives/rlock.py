@@ -3,13 +3,11 @@
 import asyncio
 from typing import ClassVar, Literal, final
 
-from .._core.offers import Offer
 from .._core.options import Duration, Replicas, Unset, options_of
 from .._core.teaching import teaching
 from .._engine.acquire import Acquisition
 from .._engine.lease import Hold, Lease, state_of
 from .._engine.lease_state import Entry
-from .._grantors.adoption import adopt
 from .._redis.clients import Client
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, nest_of
@@ -122,8 +120,8 @@ class RLock(Acquirable):
         lease = await self._asking(timeout, 1, entering=False).acquire(Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
 
-    async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
-        return self._first_of(await adopt(acquisition, offer, by_hand=False), by_hand=True)
+    async def _adopt(self, acquisition: Acquisition) -> Lease:
+        return self._first_of(await acquisition.acquire(Lease, must=True), by_hand=True)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
         return SharedLease(lease, self._keys.base).share(self._options.on_lost, by_hand=by_hand)

@@ -17,7 +17,7 @@ from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import own_part, session_of
 from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.request import Busy, Granted, Request
-from aiolocks._grantors.quorum import Quorum, vote_time
+from aiolocks._grantors.quorum import Quorum, vote_timeout
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.inside import block_loop
@@ -90,7 +90,7 @@ async def acquire(majority: Quorum, *, ttl: float = TTL, timeout: float | None =
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (4.0, 1.0), (2.0, 0.5), (0.4, 0.1), (0.1, 0.1)])
 async def test_a_server_has_a_quarter_of_the_ttl_to_vote_within_bounds(ttl: float, seconds: float) -> None:
-    assert vote_time(ttl) == seconds
+    assert vote_timeout(ttl) == seconds
     async with quorum(Voter(), Voter(grant=SILENCE), Voter(grant=SILENCE)) as majority:
         with pytest.raises(QuorumError) as caught:
             await asyncio.wait_for(majority.grant(Request(ttl, 1, wait=False)), 5)

@@ -26,7 +26,7 @@ from aiolocks._engine.lease import Hold
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Request
 from aiolocks._grantors.all_of import AllOf
-from aiolocks._grantors.composite import Part
+from aiolocks._grantors.parts import Part
 from aiolocks._grantors.session import Session, _sessions
 from aiolocks._redis.in_memory import memory_client
 from aiolocks._redis.pipeline import PendingCall

@@ -1,18 +1,19 @@
-"""Parts of one lease, undone one by one."""
+"""Parts of one lease: how they are renewed and undone one by one, and the arithmetic of their answers."""
 
 import asyncio
-from functools import partial
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, RedisError
 
-from aiolocks._engine.context import Context
 from aiolocks._engine.request import Request, ResultCallback
-from aiolocks._grantors.composite import Composite, Part, end, release_parts, renew_parts, undo_parts
+from aiolocks._grantors.parts import Ballot, Composite, Part, counting, end, quorum_of
 from aiolocks._redis.endpoints import Pipelines
 from aiolocks.testing import After, ScriptedGrantor
+from tests.support.cases import one_by_one
 from tests.support.virtual import clock
 
 
@@ -43,9 +44,8 @@ async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_se
     """Or these would never be idle, and would take a late grant of it for one that is wanted."""
     home, stubs = ScriptedGrantor(), [ScriptedGrantor() for _ in range(2)]
     request = Request(30.0, 1, wait=False)
-    whole = Whole(home.context)
-    parts = [Part(stub, Request(30.0, 1, wait=False)) for stub in stubs]
-    request.parts = parts
+    whole = Whole(home)
+    request.parts = parts = [Part(stub, Request(30.0, 1, wait=False)) for stub in stubs]
     for part in parts:
         part.grantor.context.tokens[part.request.token] = part.request
     home.session.close()
@@ -60,31 +60,30 @@ async def test_the_undo_of_a_quorum_waits_for_servers_that_granted_and_not_for_s
     parts = parts_of(*(After(delay, True) for delay in (0.1, 0.2, 0.3, 0.5, 5.0)))
     told: list[float] = []
     parts[3].request.valid_from = clock()
-    undo_parts(parts, lambda _: told.append(clock()), 3)
+    Whole(needed=3).undo(made_of(parts), lambda _: told.append(clock()))
     await asyncio.sleep(10)
     assert told == [pytest.approx(0.5, abs=0.01)]
     told.clear()
-    undo_parts([part for part in parts if part.ended], lambda _: told.append(clock()), 3)
+    Whole(needed=3).undo(made_of([part for part in parts if part.ended]), lambda _: told.append(clock()))
     assert len(told) == 1
 
 
-def made_of(parts: list[Part]) -> Request:
+def made_of(parts: list[Part], *, granted: bool = False) -> Request:
     request = asked()
     request.parts = parts
+    for part in parts:
+        part.fence = int(granted)
     return request
 
 
 class Whole(Composite):
-    """Of parts that are one lease together."""
+    """Made of parts of which *needed* are enough."""
 
     kind, name = "whole", "orders"
 
-    def __init__(self, context: Context, needed: int = 2) -> None:
-        self.context = context
+    def __init__(self, home: ScriptedGrantor | None = None, needed: int = 2) -> None:
+        self.context = (home or ScriptedGrantor()).context
         self._needed = needed
-
-    def undo(self, request: Request, tell: ResultCallback) -> None:
-        release_parts(request, self._needed, tell, partial(self.part_refused, request))
 
     def needed(self, request: Request) -> int:
         return self._needed
@@ -137,7 +136,7 @@ REFUSED = NoPermissionError("refused")
 async def test_refusals_are_told_once_others_do_not_suffice(endings: list[Ending], needed: int, told: ToldAt) -> None:
     parts = parts_of(*in_turn(endings))
     home = ScriptedGrantor()
-    release = home.context.undo(Whole(home.context, needed), made_of(parts), clock() + 30, wait=10)
+    release = home.context.undo(Whole(home, needed), made_of(parts, granted=True), clock() + 30, wait=10)
     assert release.waited is not None
     await release.waited
     try:
@@ -162,7 +161,7 @@ async def test_refusals_are_told_once_others_do_not_suffice(endings: list[Ending
 async def test_a_renewal_of_all_is_known_as_soon_as_possible(renewals: list[Ending], needed: int, told: ToldAt) -> None:
     heard = Told()
     parts = [Part(ScriptedGrantor(renewals=[answer]), asked()) for answer in in_turn(renewals)]
-    renew_parts(made_of(parts), needed, 12.5, heard, None)
+    Whole(needed=needed).renew(made_of(parts), 12.5, heard)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
     assert all(stub_of(part).asked[0].ttl == 12.5 for part in parts)
@@ -174,7 +173,7 @@ async def test_what_cannot_be_renewed_says_whether_a_part_of_it_was_revoked(revo
     whole = made_of(parts)
     if revoked:
         parts[1].request.was_revoked()
-    renew_parts(whole, 2, 30.0, Told(), None)
+    Whole().renew(whole, 30.0, Told())
     await asyncio.sleep(1)
     assert whole.revoked is revoked
 
@@ -193,7 +192,7 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
     parts = [Part(stub, asked()) for stub in stubs]
     own = Pipelines(asyncio.get_running_loop(), clock, lambda: None, lambda: None)
     for thread in (own, None):
-        renew_parts(made_of(parts), 2, 30.0, Told(), thread)
+        Whole().renew(made_of(parts), 30.0, Told(), thread)
     assert by == [own, own, None, None]
 
 
@@ -208,10 +207,10 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
 async def test_a_release_of_all_is_known_as_soon_as_possible(endings: list[Ending], needed: int, told: ToldAt) -> None:
     heard, again = Told(), Told()
     parts = parts_of(*in_turn(endings))
-    release_parts(made_of(parts), needed, heard)
+    Whole(needed=needed).undo(made_of(parts, granted=True), heard)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
-    release_parts(made_of(parts), needed, again)
+    Whole(needed=needed).undo(made_of(parts, granted=True), again)
     assert again.all == [(1.0, told[1])], "what is released already is known"
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
 
@@ -221,7 +220,7 @@ async def test_a_release_that_some_did_not_confirm_is_known_when_the_last_has_an
     (first, second, third) = parts = parts_of(LOST, LOST, After(20, True))
     for part in (first, second):
         part.grantor.context.schedule_idle_close()  # whose session ends, and with it what undoes the part
-    release_parts(made_of(parts), 2, heard)
+    Whole().undo(made_of(parts, granted=True), heard)
     third.grantor.context.tokens[b"kept"] = third.request
     await asyncio.sleep(19)
     assert not heard.all
@@ -234,7 +233,7 @@ async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() 
     """That one must have ended it."""
     heard = Told()
     parts = parts_of([LOST, False], True)
-    release_parts(made_of(parts), 2, heard)
+    Whole().undo(made_of(parts, granted=True), heard)
     await asyncio.sleep(1)
     assert [answer for _, answer in heard.all] == [True]
     assert [part.ended for part in parts] == [True, True]
@@ -243,14 +242,14 @@ async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() 
 # All of them undone.
 
 
-@pytest.mark.parametrize(("enough", "seconds"), [(None, 0.3), (1, 0.1), (2, 0.2), (3, 0.3)])
-async def test_an_undo_is_told_once_when_so_many_are_done(enough: int | None, seconds: float) -> None:
+@pytest.mark.parametrize(("enough", "seconds"), [(1, 0.1), (2, 0.2), (3, 0.3)])
+async def test_an_undo_is_told_once_when_so_many_are_done(enough: int, seconds: float) -> None:
     heard = Told()
     parts = parts_of(After(0.1, True), After(0.2, False), After(0.3, True))
-    undo_parts(parts, heard, enough)
+    Whole(needed=enough).undo(made_of(parts), heard)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(seconds), True)]
-    undo_parts(parts, heard, enough)
+    Whole(needed=enough).undo(made_of(parts), heard)
     assert heard.all[1:] == [(1.0, True)], "what is undone already is known"
     assert [part.ended for part in parts] == [True, False, True]
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
@@ -258,16 +257,15 @@ async def test_an_undo_is_told_once_when_so_many_are_done(enough: int | None, se
 
 async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:
     heard = Told()
-    undo_parts([], heard)
-    undo_parts([], heard, 2)
-    assert [answer for _, answer in heard.all] == [False, False]
+    Whole().undo(made_of([]), heard)
+    assert [answer for _, answer in heard.all] == [False]
 
 
 async def test_a_part_that_cannot_be_reached_is_tried_for_as_long_as_it_may_last_and_then_told() -> None:
     heard = Told()
     (part,) = parts_of(LOST)
     part.grantor.context.tokens[b"kept"] = part.request
-    undo_parts([part], heard)
+    Whole(needed=1).undo(made_of([part]), heard)
     await asyncio.sleep(100)
     ((at, answer),) = heard.all
     assert 28 <= at <= 30
@@ -278,3 +276,75 @@ async def test_a_part_that_cannot_be_reached_is_tried_for_as_long_as_it_may_last
 def stub_of(part: Part) -> ScriptedGrantor:
     assert isinstance(part.grantor, ScriptedGrantor)
     return part.grantor
+
+
+# Ballots of a few servers, for every order of their answers.
+
+
+def ballot_of(size: int, cast: list[str]) -> Ballot:
+    ballot = Ballot(size, quorum_of(size))
+    for at, vote in enumerate(cast):
+        if vote == "granted":
+            ballot.yes[at] = 100 + at
+        elif vote == "busy":
+            ballot.no[at] = float(at)
+        else:
+            ballot.failed[at] = OSError()
+    return ballot
+
+
+def outcome_of(size: int, needed: int, words: Sequence[str]) -> str:
+    if words.count("yes") >= needed:
+        return "yes"
+    return "no" if words.count("no") > size - needed else "open"
+
+
+@pytest.mark.parametrize("patient", [False, True])
+@one_by_one("size, needed", [(size, needed) for size in range(1, 5) for needed in range(1, size + 1)])
+def test_a_count_reports_once_as_soon_as_no_further_answer_can_change_it(size: int, needed: int, patient: bool) -> None:
+    """A patient one gives up only when all have answered. Of the failures, the last is reported."""
+    meaning = ("yes", "no", "failed")
+    for words in product(meaning, repeat=size):
+        told: list[bool | Exception] = []
+        count_answer = counting(size, needed, told.append, patient=patient)
+        expected: list[bool | Exception] = []
+        verdict: bool | Exception = OSError()
+        for count, word in enumerate(words, 1):
+            answer = OSError() if word == "failed" else word == "yes"
+            verdict = answer if isinstance(answer, Exception) else verdict
+            count_answer(answer)
+            rests = product(meaning, repeat=size - count)
+            outcomes = {outcome_of(size, needed, [*words[:count], *rest]) for rest in rests}
+            known = len(outcomes) == 1 and not (outcomes == {"open"} and patient and count < size)
+            if known and not expected:
+                expected.append(verdict if outcomes == {"open"} else outcomes == {"yes"})
+            assert told == expected, words[:count]
+
+
+@one_by_one("size", range(1, 6))
+def test_a_vote_is_decided_as_soon_as_missing_answers_cannot_change_it(size: int) -> None:
+    def result(votes: Sequence[str]) -> tuple[bool, bool]:
+        granted, busy = votes.count("granted"), votes.count("busy")
+        return 2 * granted > size, 2 * (granted + busy) > size
+
+    words = ("granted", "busy", "failed")
+    for count in range(size + 1):
+        for votes in product(words, repeat=count):
+            results = {result([*votes, *rest]) for rest in product(words, repeat=size - count)}
+            ballot = ballot_of(size, list(votes))
+            assert ballot.decided == (len(results) == 1), votes
+            assert (ballot.won, ballot.answered, ballot.pending) == (*result(votes), size - count)
+
+
+@one_by_one("granted, busy, seconds", [
+        (0, [4.0, 2.0, 9.0], 4.0), (1, [4.0, 2.0], 2.0), (0, [4.0, 2.0], 4.0), (1, [3.0], 3.0), (0, [3.0], 3.0),
+        (2, [3.0], 0.0), (0, [], 0.0), (1, [], 0.0), (3, [], 0.0),
+    ])  # fmt: skip
+def test_a_quorum_is_free_when_enough_leases_have_ended(granted: int, busy: list[float], seconds: float) -> None:
+    ballot = Ballot(3, 2, dict.fromkeys(range(granted), 7), dict(enumerate(busy, granted)))
+    assert ballot.free_after() == seconds
+
+
+@one_by_one("size, quorum", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)])
+def test_a_quorum_is_the_smallest_majority(size: int, quorum: int) -> None:
+    assert quorum_of(size) == quorum
