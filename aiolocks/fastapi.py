@@ -101,11 +101,7 @@ def responses(status: Status = 423) -> dict[int | str, dict[str, Any]]:
 def _described(text: str) -> dict[str, Any]:
     body = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
     wait = {"description": "Seconds after which to ask again", "schema": {"type": "integer", "minimum": 0}}
-    return {
-        "description": text,
-        "headers": {"Retry-After": wait},
-        "content": {"application/json": {"schema": body}},
-    }
+    return {"description": text, "headers": {"Retry-After": wait}, "content": {"application/json": {"schema": body}}}
 
 
 async def app_locks(connection: HTTPConnection) -> LockManager:

@@ -51,11 +51,7 @@ def register(commands: "Commands") -> None:
     _arguments.add_url(parser)
     _arguments.add_prefix(parser)
     parser.add_argument(
-        "--seconds",
-        type=_arguments.seconds,
-        default=2.0,
-        metavar="S",
-        help="for each of the situations, 2 if left out",
+        "--seconds", type=_arguments.seconds, default=2.0, metavar="S", help="for each of the situations, 2 if left out"
     )
     parser.add_argument(
         "--tasks", type=_arguments.count, default=100, metavar="N", help="at once, 100 if left out; 1,000 at most"

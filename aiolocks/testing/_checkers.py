@@ -9,19 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ._history import (
-    ACCEPTED,
-    ACQUIRED,
-    BUSY,
-    FAILED,
-    LIMIT,
-    REFUSED,
-    TIMEOUT,
-    Held,
-    HistoryEvent,
-    holds,
-    in_order,
-)
+from ._history import ACCEPTED, ACQUIRED, BUSY, FAILED, LIMIT, REFUSED, TIMEOUT, Held, HistoryEvent, holds, in_order
 
 Limits = int | Mapping[str, int]
 """Permits that may be in use: of every name, or by name. Names that are not listed are mutexes."""

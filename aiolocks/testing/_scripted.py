@@ -134,13 +134,7 @@ class ScriptedGrantor:
         seconds = options.acquire_timeout
         request = Request(options.ttl, 1, wait=seconds is None or seconds > 0)
         return Acquisition(
-            self.context,
-            self,
-            f"stub:{self._name}".encode(),
-            request,
-            options,
-            seconds,
-            asyncio.current_task(),
+            self.context, self, f"stub:{self._name}".encode(), request, options, seconds, asyncio.current_task()
         )
 
     def hold(
