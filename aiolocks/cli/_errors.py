@@ -1,5 +1,5 @@
-"""What a command raises when it cannot begin or go on."""
+"""The error of a command that cannot start or continue."""
 
 
 class Unusable(Exception):
-    """The arguments or the server cannot be used. The text is one line that says what to do, without credentials."""
+    """The arguments or the server cannot be used. The text is one line that says how to fix it, without credentials."""
