@@ -229,12 +229,11 @@ class _Answers(Answers):
         return _invalid(self._connection, [{"type": "value_error", "loc": ("path",), "msg": why, "input": name}])
 
     def loss(self, retry_after: int | None) -> Exception | None:
-        if not isinstance(self._connection, WebSocket):
-            return self.refusal(503, retry_after, None)
-        if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):
-            return None
-        if self._connection.application_state is WebSocketState.CONNECTED:
-            return WebSocketException(RESTART, LOST)
+        if isinstance(self._connection, WebSocket):
+            if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):
+                return None
+            if self._connection.application_state is WebSocketState.CONNECTED:
+                return WebSocketException(RESTART, LOST)
         return self.refusal(503, retry_after, None)
 
 

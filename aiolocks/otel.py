@@ -133,10 +133,16 @@ class _Instruments:
             )
         )
         meter.create_observable_up_down_counter(
-            "aiolocks.waiting", [partial(self._observe, _waiting)], "{waiter}", "Callers that wait for a lease"
+            "aiolocks.waiting",
+            [partial(self._observe, lambda series: series.waiting if series.attributes else None)],
+            "{waiter}",
+            "Callers that wait for a lease",
         )
         meter.create_observable_up_down_counter(
-            "aiolocks.held", [partial(self._observe, _holding)], "{lease}", "Leases that are held"
+            "aiolocks.held",
+            [partial(self._observe, lambda series: series.held if series.attributes else None)],
+            "{lease}",
+            "Leases that are held",
         )
         for kind, (unit, description) in _COUNTED.items():
             meter.create_observable_counter(
@@ -269,14 +275,6 @@ class _Instruments:
 def _is_traced() -> bool:
     """Return True if the current span is recorded. Most callers have no context at all, a cheaper test."""
     return bool(context.get_current()) and trace.get_current_span().is_recording()
-
-
-def _waiting(series: _Series) -> int | None:
-    return series.waiting if series.attributes else None
-
-
-def _holding(series: _Series) -> int | None:
-    return series.held if series.attributes else None
 
 
 def _count_of(kind: str, series: _Series) -> int | None:

@@ -1,10 +1,12 @@
-"""The command line: `aiolocks COMMAND`. Each command is a module with a function `register`.
+"""The command line: `aiolocks COMMAND`. Each command is a module with a function `register`,
+which sets `run` to a function or coroutine function that returns the exit status.
 
 Exit status: 0 when all is well, 1 when the answer is no, 2 when Redis could not be asked, 130 after Ctrl-C. `run` exits
-with the status of its command, or with one that its help lists.
+with the status of its command, or with another status that its help lists.
 """
 
 import argparse
+import asyncio
 import contextlib
 import os
 import sys
@@ -13,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from .._core import VERSION, interrupts
 from . import _bench, _completion, _demo, _doctor, _ls, _release, _resize, _run, _watch
-from ._arguments import Parser
+from ._arguments import Parser, Unusable
 from ._connect import REFUSALS
-from ._errors import Unusable
 
 if TYPE_CHECKING:
     from ._arguments import Commands
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         arguments = _parse(parser, commands, given)
         command = f" {arguments.command}"
-        status: int = arguments.run(arguments)
+        answer = arguments.run(arguments)
+        status: int = asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
         if arguments.command != "run":  # `run` prints nothing to stdout itself
             sys.stdout.flush()
     except Unusable as error:

@@ -17,6 +17,10 @@ URL_VARIABLE = "AIOLOCKS_URL"
 _CREDENTIALS = re.compile(r"(://)[^\s'\"]*@|(password=)[^\s&#]+")
 
 
+class Unusable(Exception):
+    """The arguments or the server cannot be used. The text is one line that says how to fix it, without credentials."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors show no credentials: an argument in the wrong place may be a URL."""
 

@@ -15,8 +15,8 @@ from redis.exceptions import RedisError
 
 from .._primitives.lock import Lock
 from . import _arguments
+from ._arguments import Unusable
 from ._connect import answering, delete_keys, manager_of, ping, place_of, reason
-from ._errors import Unusable
 from ._screen import WIDTH, Line, Screen
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Connects a command to its server, or raises `Unusable` with one line that says what is wrong."""
+"""Connects a command to its server, or raises `Unusable` with the problem in one line."""
 
 import asyncio
 import errno
@@ -23,8 +23,7 @@ from .._manager import LockManager
 from .._redis import clients, urls
 from .._redis.clients import behind_sentinels
 from .._redis.in_memory import SCHEME
-from ._arguments import URL_VARIABLE
-from ._errors import Unusable
+from ._arguments import URL_VARIABLE, Unusable
 
 PATIENCE = 5.0
 """Timeout in seconds for the first answer."""

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import _arguments, _names
+from ._arguments import Unusable
 from ._connect import place_of
-from ._errors import Unusable
 from ._nodes import primaries
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def register(commands: "Commands") -> None:
         "all keys of the server in small steps; the Redis user needs the right +scan.",
     )
     add_pattern(listing)
-    listing.set_defaults(run=lambda arguments: asyncio.run(_list(arguments)))
+    listing.set_defaults(run=_list)
     showing = commands.add_parser(
         "show",
         help="show the holders and waiters of one name",

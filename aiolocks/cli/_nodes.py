@@ -14,8 +14,8 @@ from redis.exceptions import AskError, RedisError, ResponseError
 
 from .._core.slots import SLOTS, slot_of
 from .._redis.clients import pool_of
+from ._arguments import Unusable
 from ._connect import PATIENCE, REFUSALS, answering, is_away, node_of, ping, place_of
-from ._errors import Unusable
 
 _PRIMARY_TIMEOUT = 0.6 * PATIENCE
 """Timeout for the first answer of each primary of a Cluster: `watch` has `PATIENCE` for that and for a refresh."""

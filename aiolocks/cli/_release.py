@@ -1,7 +1,6 @@
 """`aiolocks release NAME`: stop the holders of a name, and report when they have stopped."""
 
 import argparse
-import asyncio
 import json
 import math
 import time
@@ -16,8 +15,8 @@ from .._core.errors import AcquireTimeoutError
 from .._core.who import Holder
 from .._manager import LockManager
 from . import _arguments, _names
+from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
-from ._errors import Unusable
 from ._ls import ENDLESS, add_kind, duration, lines, printable
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def register(commands: "Commands") -> None:
         help="seconds to wait until they have stopped; for ever if left out",
     )
     _arguments.add_json(parser)
-    parser.set_defaults(run=lambda arguments: asyncio.run(_release(arguments)))
+    parser.set_defaults(run=_release)
 
 
 async def _release(arguments: argparse.Namespace) -> int:

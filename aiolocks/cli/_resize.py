@@ -1,15 +1,14 @@
 """`aiolocks resize NAME N`: change a semaphore's limit for all processes."""
 
 import argparse
-import asyncio
 import json
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from . import _arguments, _names
+from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
-from ._errors import Unusable
 from ._ls import printable
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def register(commands: "Commands") -> None:
         "--unpin", dest="pin", action="store_false", default=None, help="let processes that start later change it again"
     )
     _arguments.add_json(parser)
-    parser.set_defaults(run=lambda arguments: asyncio.run(_resize(arguments)))
+    parser.set_defaults(run=_resize)
 
 
 def _limit(text: str) -> int:

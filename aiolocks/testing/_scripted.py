@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, TypedDict, Unpack, final
 
 from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
@@ -51,6 +51,16 @@ class Asked:
     token: bytes
     at: float
     ttl: float
+
+
+class _Options(TypedDict, total=False):
+    """The options of one lease, as `ScriptedGrantor.asking` lists them."""
+
+    ttl: Duration
+    timeout: Duration | None
+    on_lost: Literal["cancel", "flag"]
+    renew: bool
+    max_hold: Duration | None
 
 
 @final
@@ -137,35 +147,13 @@ class ScriptedGrantor:
             self.context, self, f"stub:{self._name}".encode(), request, options, seconds, asyncio.current_task()
         )
 
-    def hold(
-        self,
-        *,
-        ttl: Duration = 30.0,
-        timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-    ) -> Hold:
+    def hold(self, **options: Unpack[_Options]) -> Hold:
         """Return a block, like `Lock.hold`."""
-        return Hold(
-            lambda: self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold).acquire(
-                Lease, must=True
-            ),
-            self,
-        )
+        return Hold(lambda: self.asking(**options).acquire(Lease, must=True), self)
 
-    async def acquire(
-        self,
-        *,
-        ttl: Duration = 30.0,
-        timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-    ) -> Lease:
+    async def acquire(self, **options: Unpack[_Options]) -> Lease:
         """Return a lease, like `Lock.acquire`. The answer "busy" fails the test."""
-        asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
-        lease = await asking.acquire(Lease, must=False, by_hand=True)
+        lease = await self.asking(**options).acquire(Lease, must=False, by_hand=True)
         assert lease is not None, "the answer was busy"
         return lease
 

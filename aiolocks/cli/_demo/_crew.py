@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol, final
 
+from .._arguments import Unusable
 from .._connect import Server
-from .._errors import Unusable
 from ._events import DIED, END_BODY, READY, Event, Log, Order, to_line
 from ._process import PROGRAM
 from ._worker import Worker, feel_pulse

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from redis.exceptions import RedisError
 
 from .. import _names
-from .._errors import Unusable
+from .._arguments import Unusable
 from .._ls import ENDLESS, printable
 from .._nodes import primaries
 from ._finding import Finding, Verdict

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import _arguments
-from .._errors import Unusable
+from .._arguments import Unusable
 
 if TYPE_CHECKING:
     from .._arguments import Commands

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .. import _arguments
-from .._errors import Unusable
+from .._arguments import Unusable
 from .._ls import add_kind, add_pattern
 from .._nodes import Primaries
 from ._board import SORTS, Board
@@ -46,7 +46,7 @@ def register(commands: "Commands") -> None:
     )
     parser.add_argument("--once", action="store_true", help="print once, and exit")
     _arguments.add_json(parser, "print one JSON object per refresh, each on its own line, for scripts")
-    parser.set_defaults(run=lambda arguments: asyncio.run(_watch(arguments)))
+    parser.set_defaults(run=_watch)
 
 
 def _interval(text: str) -> float:

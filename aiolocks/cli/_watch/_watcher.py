@@ -8,8 +8,8 @@ from typing import final
 
 from ..._redis.clients import behind_sentinels, pool_of
 from .. import _names
+from .._arguments import Unusable
 from .._connect import PATIENCE, REFUSALS, reason
-from .._errors import Unusable
 from .._nodes import Primaries, primaries
 from ._board import Board
 
