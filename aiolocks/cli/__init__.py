@@ -1,5 +1,4 @@
-"""The command line: `aiolocks COMMAND`. Each command is a module with a function `register`,
-which sets `run` to a function or coroutine function that returns the exit status.
+"""The command line: `aiolocks COMMAND`. Each command is a module with a function `register`, which adds its parser.
 
 Exit status: 0 when all is well, 1 when the answer is no, 2 when Redis could not be asked, 130 after Ctrl-C. `run` exits
 with the status of its command, or with another status that its help lists.

@@ -28,7 +28,7 @@ def check_exclusion(history: Iterable[HistoryEvent], limits: Limits = 1) -> list
         live: list[Held] = []
         for new in held:
             live = [other for other in live if not other.ended_by(new.start_ns)]
-            limit = _limit(changes, limits, new)
+            limit = max(_limits_in_force(changes, limits, new.start))
             if limit == 1:
                 wrong += [f"C1: two holders of {name!r}: {other}; {new}" for other in live]
             elif sum(other.start.permits for other in live) + new.start.permits > limit:
@@ -97,7 +97,7 @@ def check_linearizable(
             if new.asked_ns is not None:
                 point = max(point, new.asked_ns)
             if exclusive:
-                limit = _limit(changes, limits, new)
+                limit = max(_limits_in_force(changes, limits, new.start))
                 earlier = [other for other in earlier if not other.ended_by(point)]
                 waiting = sorted(earlier, key=_end)
                 while waiting and sum(other.start.permits for other in waiting) + new.start.permits > limit:
@@ -202,11 +202,6 @@ def _by_name(history: Iterable[HistoryEvent]) -> dict[str, list[Held]]:
 
 def _limit_changes(history: list[HistoryEvent], name: str) -> list[HistoryEvent]:
     return in_order(event for event in history if event.event == LIMIT and event.name == name)
-
-
-def _limit(changes: list[HistoryEvent], limits: Limits, new: Held) -> int:
-    """Return the largest limit in force at any time from the request for *new* until its holder knew of it."""
-    return max(_limits_in_force(changes, limits, new.start))
 
 
 def _limits_in_force(changes: list[HistoryEvent], limits: Limits, call: HistoryEvent) -> list[int]:

@@ -184,7 +184,7 @@ def _name_at(there: Primaries, node: Any, prefix: str, name: str) -> str:
 
 
 async def _examine_memory(url: str, prefix: str, name: str) -> list[Finding]:
-    found = "in the memory of this process: it excludes no other process, and ends with this one"
+    found = "in the memory of one process: it excludes no other process, and ends with this one"
     async with connect(url, name) as server, connect(server.url, name) as again:
         trial = await hand_over(server.locks.client, again.locks.client, prefix, name, url)
     return [Finding("server", Verdict.OK, found), trial]

@@ -145,24 +145,23 @@ def _right_in(error: NoPermissionError, right: str) -> str:
 def rights(missing: Sequence[str], prefix: str) -> Finding:
     """May this user run the commands of locks?"""
     lacks = [right for right in missing if right not in WAKE_UPS]
-    if not lacks:
-        return Finding("rights", Verdict.OK, "this user has all rights that locks need")
-    return Finding(
-        "rights", Verdict.DANGER, f"this user lacks {_named(lacks, prefix)}: locks do not work",
-        f"ACL SETUSER USER {_named(lacks, prefix)}", {"missing": [_named([right], prefix) for right in lacks]},
-    )  # fmt: skip
+    return _judge(
+        "rights", lacks, prefix, "this user has all rights that locks need", Verdict.DANGER, "locks do not work"
+    )
 
 
 def wake_ups(missing: Sequence[str], prefix: str) -> Finding:
     """May this user send and receive wake-ups?"""
     lacks = [right for right in missing if right in WAKE_UPS]
+    effect = "waiters have to poll, and are granted up to a second late"
+    return _judge("wake-ups", lacks, prefix, "waiters are woken by messages", Verdict.WARNING, effect)
+
+
+def _judge(check: str, lacks: Sequence[str], prefix: str, good: str, verdict: Verdict, effect: str) -> Finding:
     if not lacks:
-        return Finding("wake-ups", Verdict.OK, "waiters are woken by messages")
-    return Finding(
-        "wake-ups", Verdict.WARNING,
-        f"this user lacks {_named(lacks, prefix)}: waiters have to poll, and are granted up to a second late",
-        f"ACL SETUSER USER {_named(lacks, prefix)}", {"missing": [_named([right], prefix) for right in lacks]},
-    )  # fmt: skip
+        return Finding(check, Verdict.OK, good)
+    found, figures = _named(lacks, prefix), {"missing": [_named([right], prefix) for right in lacks]}
+    return Finding(check, verdict, f"this user lacks {found}: {effect}", f"ACL SETUSER USER {found}", figures)
 
 
 def _named(missing: Sequence[str], prefix: str) -> str:
