@@ -1,7 +1,7 @@
 """OpenTelemetry: metrics of all locks in this process, and spans in the traces that acquire them.
 
-Needs `opentelemetry-api` alone, and listens to `aiolocks.events`. The one rule: an event only joins a queue. Events are
-counted together, when 256 wait or when metrics are collected, because that takes half the time.
+Needs `opentelemetry-api` alone, and listens to `aiolocks.events`. The one rule: events are queued, and counted together
+when 256 wait or when metrics are collected, because that takes half the time.
 """
 
 import os
