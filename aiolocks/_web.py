@@ -1,7 +1,7 @@
-"""What `locked` of `aiolocks.fastapi` and of `aiolocks.aiohttp` share: its arguments, and holding a lock for a request.
+"""Shared by `locked` of `aiolocks.fastapi` and of `aiolocks.aiohttp`: its arguments, and the lock around a request.
 
-The one rule: until the response has begun, an error is answered in terms of HTTP; afterwards the error itself leaves,
-so that the response is cut off.
+The one rule: until the response has begun, an error becomes an HTTP answer. Afterwards the error itself is raised, so
+that the response is cut off.
 """
 
 import asyncio
@@ -33,38 +33,38 @@ Status = Literal[423, 409, 429, 503]
 STATUSES = (423, 409, 429, 503)
 
 RESTART = 1012
-"""Close code of a WebSocket whose lease was lost: "service restart", the client may come again."""
+"""Close code for a WebSocket whose lease was lost: "service restart", so the client may connect again."""
 
 TRY_LATER = 1013
-"""Close code of a WebSocket that was accepted before it turned out that the lock is busy."""
+"""Close code for a WebSocket that was accepted before the lock turned out to be busy."""
 
 LOST = "lease lost"
-"""The reason that the client of a WebSocket is told."""
+"""Reason in the close frame of a WebSocket whose lease was lost."""
 
-_LOOK = 0.002
+_POLL_INTERVAL = 0.002
 
 _FIELD = re.compile(r"[^\W\d][\w-]*")
 
 
 class Answers(Protocol):
-    """What a framework makes of a request that cannot go on."""
+    """The answers of one framework to a request that cannot go on."""
 
     def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
-        """Return the exception that answers the request with *status*, and with Retry-After unless that is None."""
+        """Return the answer *status* as an exception, with Retry-After unless *retry_after* is None."""
         ...
 
     def invalid(self, name: str, why: str) -> Exception:
-        """Return what to raise for a request whose values make a *name* that cannot be one."""
+        """Return the exception for a request whose values make an invalid *name*."""
         ...
 
     def loss(self, retry_after: int | None) -> Exception | None:
-        """Return what to raise when the lease is lost; None if the response has begun; it is cut off then."""
+        """Return the exception for a lost lease. None: the response has begun, and is cut off."""
         ...
 
 
 @final
 class Plan:
-    """The arguments of `locked` that both frameworks have, checked at the declaration."""
+    """The arguments of `locked` that both frameworks share, checked when it is called."""
 
     def __init__(
         self,
@@ -79,20 +79,24 @@ class Plan:
     ) -> None:
         check_timeout("timeout", timeout)
         if retry_after is not None and check_seconds("retry_after", retry_after) < 0:
-            raise ValueError(f"retry_after must be >= 0 seconds, or None for the error's own, not {retry_after!r}")
+            raise ValueError(
+                f"retry_after must be >= 0 seconds, or None to use the error's retry_after, not {retry_after!r}"
+            )
         if status not in STATUSES:
             raise ValueError(f"status must be 423, 409, 429 or 503, not {status!r}")
         if detail is not None and not isinstance(detail, str):
-            raise TypeError(f"detail must be a str, or None for the status's own words, not {detail!r}")
+            raise TypeError(f"detail must be a str, or None for the default text of the status, not {detail!r}")
         for name in ("acquire_timeout", "blocking_timeout"):
             if name in options:
                 raise TypeError(f"locked() has no {name!r}: use timeout=")
         if not options.get("wait_release", True):
-            raise TypeError("locked() has no 'wait_release': a handler always waits, to tell its client of a loss")
+            raise TypeError(
+                "locked() has no 'wait_release': a handler always waits, so that its answer can report a loss"
+            )
         self._place = place
         self._limit = limit
         self._timeout = timeout
-        self._status = int(status)  # an HTTPStatus is an int, too
+        self._status = int(status)  # an HTTPStatus is an int
         self._retry_after = None if retry_after is None else check_seconds("retry_after", retry_after)
         self._detail = detail
         self._options: TrackedOptions = {**options, "wait_release": True}  # whatever the manager's default
@@ -101,12 +105,12 @@ class Plan:
     def _lock(self, manager: LockManager, name: str) -> Lock | Semaphore:
         if self._limit is None:
             return manager.lock(name, **self._options)
-        options: Any = self._options  # it has no `track`, and says so
+        options: Any = self._options  # if they include `track`, semaphore() raises
         return manager.semaphore(name, self._limit, **options)
 
     @asynccontextmanager
     async def hold(self, manager: LockManager, name: str, answers: Answers) -> AsyncGenerator[Lease]:
-        """Hold the lock around a request, and translate what goes wrong with it."""
+        """Hold the lock around a request, and translate errors into answers."""
         check_manager(manager, self._place)
         try:
             check_name(name)
@@ -124,28 +128,28 @@ class Plan:
             async with lease:
                 yield lease
         except LeaseLostError as lost:
-            told = answers.loss(self._seconds())
-            if told is None:
+            answer = answers.loss(self._seconds())
+            if answer is None:
                 raise
             log.warning("request ended: %s", lost)
-            raise told from lost
+            raise answer from lost
 
     def _seconds(self, own: float | None = 1.0) -> int | None:
-        """Return the whole seconds for Retry-After: the argument of `locked`, or else the error's *own*, if known."""
+        """Return whole seconds for Retry-After: from the argument of `locked`, or else the error's *own*, if any."""
         if self._retry_after is not None:
             return math.ceil(self._retry_after)
         return None if own is None else max(math.ceil(own), 1)
 
 
 def retry_header(seconds: int | None) -> dict[str, str]:
-    """Return the headers that tell the client when to ask again; none where that is unknown."""
+    """Return the Retry-After header, or none if *seconds* is None."""
     return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 async def releases(manager: LockManager) -> None:
-    """Wait until the requests that the server has cancelled have released their locks, for a second at most.
+    """Wait up to a second until the requests that the server cancelled have released their locks.
 
-    The server may end its process right after the application. uvicorn does so, with the signal that it got.
+    Servers such as uvicorn end the process right after the application.
     """
     session = Session.find(pool_of(manager.client))
     if session is None:
@@ -159,11 +163,11 @@ async def releases(manager: LockManager) -> None:
     while (now := context.clock()) < until:
         if not unreleased() and not context.undos.begun_since(now - LAST_GRACE):
             return
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)
 
 
 def fields_of(template: str) -> list[str]:
-    """Return the fields of *template*, once it is known that they are plain names and that it can make a name."""
+    """Return the fields of *template*; raise ValueError unless they are plain names and it can make a lock's name."""
     try:
         parsed = list(_parse(template))
     except ValueError as error:
@@ -189,7 +193,7 @@ def check_known(template: str, fields: list[str], known: Mapping[str, object], p
     for field in fields:
         if field not in known:
             raise RuntimeError(
-                f"locked({template!r}) names {field!r}, which is no parameter of the path {path!r}; "
+                f"locked({template!r}) names {field!r}, which is not a parameter of the path {path!r}; "
                 f"it has: {', '.join(known) or 'none'}. For other values, use {instead}"
             )
 

@@ -1,7 +1,6 @@
 """A decorator for aiohttp handlers that holds a lock around them and answers "busy" in terms of HTTP.
 
-The one rule: what the handler returns is sent after the release, so that a request whose lease was lost is not answered
-with success.
+The one rule: the response is sent after the release, so a request whose lease was lost never gets a success.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -21,7 +20,7 @@ except ImportError as missing:
 __all__ = ["LOCKS", "HTTPLocked", "cleanup_ctx", "locked"]
 
 LOCKS = web.AppKey("LOCKS", LockManager)
-"""Where an application keeps its manager: ``app[LOCKS]``. Applications nested in it find it too."""
+"""Key of the manager in an application: ``app[LOCKS]``. Nested applications find it too."""
 
 Target = TypeVarTuple("Target")
 Response = TypeVar("Response", bound=web.StreamResponse)
@@ -30,18 +29,18 @@ Response = TypeVar("Response", bound=web.StreamResponse)
 def cleanup_ctx(
     url: str, *, holder: str | None = None, **options: Unpack[TrackedOptions]
 ) -> Callable[[web.Application], AsyncIterator[None]]:
-    """Return what keeps a manager in ``app[LOCKS]`` from the start of an application to its end::
+    """Return a cleanup context that keeps a manager in ``app[LOCKS]`` while the application runs::
 
         app.cleanup_ctx.append(aiolocks.aiohttp.cleanup_ctx("redis://localhost", ttl=10))
 
     Args:
-        url, holder, options: As of `LockManager.from_url`.
+        url, holder, options: The same as for `LockManager.from_url`.
 
     Raises:
-        ValueError: When the application starts: a URL of another kind, or an option out of range.
+        ValueError: When the application starts: an unknown kind of URL, or an option out of range.
 
-    Redis is not asked: an application starts without it, and its requests are answered with 503. Contexts that are
-    appended later find the manager, and end before it is closed.
+    The application starts without asking Redis. While Redis is down, its requests are answered with 503. Contexts that
+    are appended later find the manager, and end before it is closed.
     """
 
     async def keep(app: web.Application) -> AsyncIterator[None]:
@@ -94,38 +93,37 @@ def locked(
         @locked("carts:{cart_id}", timeout=2)
         async def checkout(request: web.Request, lease: Lease) -> web.Response: ...
 
-    Handlers may be functions, methods that take the request, and methods of a `web.View`; they may open a WebSocket.
-    Several decorators take their locks from the outermost to the innermost, and pass the leases in this order.
+    Handlers may be functions, methods that take the request, and methods of a `web.View`. They may open a WebSocket.
+    Several decorators acquire from the outermost to the innermost, and pass the leases in this order.
 
     Args:
-        name: What to lock. A template over ``match_info``, whose values are text as it stands in the URL: if ``7`` and
-            ``007`` are one cart, say so in the route (``{cart_id:[1-9][0-9]*}``), or give a function of the request.
-            Quote texts that may contain the separator, as in ``{a!r}:{b!r}``; without quotes, two resources can share
-            a name.
+        name: What to lock. Either a function of the request that returns the name, or a template over ``match_info``,
+            whose values are the texts of the URL. If ``7`` and ``007`` are one cart, let the route accept only one
+            form (``{cart_id:[1-9][0-9]*}``). Quote texts that may contain the separator, as in ``{a!r}:{b!r}``.
+            Without quotes, two resources can share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
-        timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
-            ever.
-        status: What "busy" is answered with: 409, 423, 429 or 503.
-        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. Left
-            out, the error's own `retry_after` is sent, at least 1: the time until the current lease ends if its holder
-            has died. If that is unknown, no header is sent.
-        detail: The body of the answer "busy"; None for the words of the status.
+        timeout: Seconds to wait before the answer is "busy". 0 asks once. None waits for ever.
+        status: Status of the answer "busy": 409, 423, 429 or 503.
+        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None sends
+            the error's own `retry_after`, at least 1: the time until the current lease ends if its holder has died. If
+            that is unknown, no header is sent.
+        detail: Body of the answer "busy". None means the default text of the status.
         locks: A function of the request that returns the manager, whose defaults apply.
-        options: The lease's; they override the manager's. See `Lock`. With ``on_lost="flag"`` the handler's answer
-            stands after a loss.
+        options: Options of the lease, which override the manager's. See `Lock`. With ``on_lost="flag"`` the handler's
+            answer is sent even after a loss.
 
     Raises:
-        TypeError: A wrong type, or an unknown option. At once.
-        ValueError: A value out of range, or a template with anything but names. At once.
-        RuntimeError: At the first request: no ``app[LOCKS]``, or a template with a field that the route does not have.
+        TypeError: A wrong type, or an unknown option.
+        ValueError: A value out of range, or a template whose fields are not plain names.
+        RuntimeError: At the first request: ``app[LOCKS]`` is missing, or the route lacks a field of the template.
 
-    A request fails with *status* (`HTTPLocked` for 423) when the lock was busy, with 503 when Redis could not be asked
-    or a `LeaseLostError` came out of the handler or its lock, and with 400 when its values make a name that is empty or
-    longer than 1,024 bytes.
+    A request fails with *status* (`HTTPLocked` for 423) when the lock is busy, with 503 when Redis could not be asked
+    or the handler or its lock raised `LeaseLostError`, and with 400 when its values make a name that is empty or longer
+    than 1,024 bytes.
 
-    When the lease is lost, the handler is cancelled at its next await. A response that it has begun is cut off, and
-    `LeaseLostError` leaves the handler; a WebSocket is closed with 1012. If the client goes, aiohttp cancels the
-    handler, and so frees the lock, only with ``handler_cancellation=True``; else the lock is held until the handler
+    When the lease is lost, the handler is cancelled at its next await. If its response has begun, it is cut off and the
+    handler raises `LeaseLostError`. A WebSocket is closed with 1012. If the client disconnects, aiohttp cancels the
+    handler, which frees the lock, only with ``handler_cancellation=True``. Otherwise the lock is held until the handler
     ends.
     """
     check_callables(name, locks, "a function of the request")
@@ -161,7 +159,7 @@ def locked(
 
 
 def _request(target: tuple[Any, ...]) -> web.Request:
-    """Return the request among the arguments of a handler: `self` may be before it, leases of other locks behind it."""
+    """Return the request among the arguments of a handler: `self` may precede it, and other locks' leases follow it."""
     for argument in target:
         if isinstance(argument, web.Request):
             return argument
@@ -184,19 +182,19 @@ class _Answers(Answers):
 
     def loss(self, retry_after: int | None) -> Exception | None:
         writer = self._request.writer
-        # aiohttp 3.14 holds back the head of a plain response; but once it is prepared as chunked, our answer would be
+        # aiohttp 3.14 sends the head of a plain response late. But once it is prepared as chunked, our answer would be
         # chunked too.
         if writer.output_size == self._sent and not getattr(writer, "chunked", False):
             return self.refusal(503, retry_after, None)
         transport = self._request.transport
         if transport is not None and not transport.is_closing():
-            # The response object is the handler's own, which has ended; so the frame goes out as it stands on the wire.
+            # The handler, which owns the response object, has ended, so the close frame is written to the transport.
             if isinstance(getattr(self._request.protocol, "_payload_parser", None), WebSocketReader):
                 transport.write(_CLOSE_FRAME)
-            transport.close()  # whatever a middleware makes of the error, nothing can follow
+            transport.close()  # so that a middleware that handles the error cannot send more
         return None
 
 
 _reason = RESTART.to_bytes(2, "big") + LOST.encode()
 _CLOSE_FRAME = bytes([0x88, len(_reason)]) + _reason
-"""Final, opcode 8, not masked, as RFC 6455 has it for a server."""
+"""Final, opcode 8, not masked: the form of RFC 6455 for a server."""

@@ -1,4 +1,4 @@
-"""Locks of this library where a program expects those of another.
+"""Locks of this library for programs that expect redis-py's.
 
 `RedisLock` is for code written for redis-py's own `Lock`::
 
@@ -33,17 +33,16 @@ from ._redis.clients import encoder_of, pool_of
 
 __all__ = ["RedisLock"]
 
-_UNLIMITED = 30.0
-"""Seconds that a lease lasts, unless renewed, of a lock that redis-py would hold until its release."""
+_DEFAULT_TTL = 30.0
+"""TTL in seconds, renewed, for ``timeout=None``: redis-py holds such a lock until its release."""
 
-
-_LEEWAY = 0.02
-"""Seconds for the last answer, before the caller's time is over."""
+_REPLY_TIME = 0.02
+"""Maximum time in seconds that the last reply gets out of the caller's time to wait."""
 
 
 @final
 class _Chosen(bytes):
-    """A token of a caller's own, which several leases of one session may have: each is itself alone."""
+    """A token that the caller chose. It is compared by identity, because several leases of a session may have it."""
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -51,31 +50,32 @@ class _Chosen(bytes):
 
 @final
 class RedisLock(PlainLock):
-    """redis-py's `Lock`, with waiters that are served in order and woken, and requests that may be sent twice.
+    """redis-py's `Lock` with a queue: waiters are woken in order, and a request that is sent twice does no harm.
 
-    Constructor, methods, return values and errors are those of `redis.asyncio.lock.Lock`. The key is exactly *name* and
-    holds the token alone, so that this lock and redis-py's exclude each other, and a program can change from one to the
-    other process by process. (Both kinds find each other's release by asking again, in 0.1 to 0.5 s, in no order.)
+    Constructor, methods, return values and errors are the same as in `redis.asyncio.lock.Lock`. The key is exactly
+    *name* and its value is the token. So this lock and redis-py's exclude each other, and a program can change from one
+    to the other process by process. (Waiters of one kind find a release by the other kind by asking again, within 0.1
+    to 0.5 s, in no order.)
 
-    What differs: with ``timeout=None`` the lock is not held for ever, but for as long as this process and this object
-    live: a lease of 30 s is renewed. A cancelled `acquire` leaves nothing held. `sleep` is only how often a lock with a
-    `timeout` under 0.1 s is asked for. Beside the key there are others, which begin with ``aiolocks:exact:`` and end by
-    themselves.
+    With ``timeout=None`` a lease of 30 s is renewed while this process and this object live. redis-py would hold the
+    lock for ever. A cancelled `acquire` holds nothing. `sleep` is used only for a `timeout` under 0.1 s. Further keys
+    begin with ``aiolocks:exact:`` and expire by themselves.
 
-    It has no fencing tokens and stops no body; `aiolocks.Lock` does.
+    This class has no fencing tokens and stops no body. `aiolocks.Lock` does both.
 
     Args:
         redis: Any `redis.asyncio.Redis` or `RedisCluster`.
         name: The key.
-        timeout: Seconds that the lock is held unless `extend` is called, with no renewal; None: until it is released.
-        sleep: Seconds; see above.
-        blocking: Whether `acquire` waits when it is not told.
-        blocking_timeout: Seconds that it waits; None: for ever.
-        thread_local: Whether each thread sees only the token that it has acquired itself.
-        raise_on_release_error: Whether the end of a block raises `LockNotOwnedError`; else it is logged.
+        timeout: Seconds that the lock is held, without renewal, unless `extend` is called. None holds it until it is
+            released.
+        sleep: Seconds between attempts; see above.
+        blocking: Default for `acquire`: whether it waits.
+        blocking_timeout: Default for `acquire`: seconds to wait. None waits for ever.
+        thread_local: Whether each thread sees only the token that it acquired itself.
+        raise_on_release_error: Whether the end of a block raises `LockNotOwnedError` or logs it.
 
     Raises:
-        TypeError: A client that this library cannot use.
+        TypeError: The client cannot be used by this library.
     """
 
     def __init__(self, redis: Any, name: str | bytes | memoryview, *args: Any, **keywords: Any) -> None:
@@ -92,36 +92,37 @@ class RedisLock(PlainLock):
     async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
     ) -> bool:
-        """Return True once the lock is acquired, or False if it is not within the time to wait.
+        """Return True once the lock is acquired, or False if it is still held after the time to wait.
 
         Args:
-            blocking: False asks once. Left out: the constructor's value.
-            blocking_timeout: Seconds to wait at most; False comes up to 20 ms earlier. Left out: the constructor's
-                value; None there waits for ever. Redis is asked once, however short the time is, and has 10 s to
-                answer that.
-            token: What to put into the key: without white space. It costs one more request, and any process that has
-                it can release the lock. Left out: a fresh one that cannot be guessed.
+            blocking: False asks once. None uses the constructor's value.
+            blocking_timeout: Maximum number of seconds to wait; False is returned up to 20 ms earlier. None uses the
+                constructor's value. Redis is always asked once, and has 10 s to answer that.
+            token: Value for the key, without white space. It costs one more request, and any process that knows it can
+                release the lock. None uses a random one.
 
         Raises:
-            ValueError: Such a token.
+            ValueError: The token has white space.
             RedisError: Redis could not be asked.
 
         After an error or a cancellation nothing stays held or queued.
         """
         blocking = self.blocking if blocking is None else blocking
         wait = (self.blocking_timeout if blocking_timeout is None else blocking_timeout) if blocking else 0.0
-        wait = None if wait is None else max(wait, 0.0)  # of a deadline that has passed: redis-py asks once then
-        if blocking and self.timeout and self.timeout < SHORTEST_TTL:  # too short for a place in a queue
+        wait = (
+            None if wait is None else max(wait, 0.0)
+        )  # the caller's deadline may have passed: redis-py asks once then
+        if blocking and self.timeout and self.timeout < SHORTEST_TTL:  # too short to wait in a queue
             return bool(await super().acquire(blocking, wait, token))
-        if wait:  # the most that the caller waits, so that the answer is there by then
-            wait -= min(_LEEWAY, wait / 10, self.sleep / 2)
+        if wait:  # so that the last reply comes within the caller's time
+            wait -= min(_REPLY_TIME, wait / 10, self.sleep / 2)
         chosen = None if token is None else self._encoded(token)
         try:
-            lease = await self._take(chosen, wait)
+            lease = await self._acquire(chosen, wait)
         except RedisTimeoutError:
             if not wait:
                 raise
-            lease = await self._take(chosen, 0.0)  # redis-py asks once however long that takes, and so do we
+            lease = await self._acquire(chosen, 0.0)  # redis-py asks once, however long that takes
         if lease is None:
             return False
         self.local.lease, self.local.token = lease, bytes(state_of(lease).request.token)
@@ -132,8 +133,8 @@ class RedisLock(PlainLock):
         return bool(await super().locked())
 
     async def do_acquire(self, token: str | bytes) -> bool:
-        """Ask once for the lock with this *token*, and say whether it was granted."""
-        lease = await self._take(self._encoded(token), 0.0)
+        """Ask once for the lock with this *token*. Return True if it was granted."""
+        lease = await self._acquire(self._encoded(token), 0.0)
         if lease is None:
             return False
         self.local.lease = lease
@@ -144,8 +145,8 @@ class RedisLock(PlainLock):
 
         Raises:
             LockError: It was not acquired by this object, or is released already.
-            LockNotOwnedError: It is held no more.
-            RedisError: Not confirmed within 10 s; it is repeated in the background, and may be asked for again.
+            LockNotOwnedError: This object does not hold it any more.
+            RedisError: Not confirmed within 10 s. The release is retried in the background; this may be called again.
         """
         token = self.local.token
         if token is None:
@@ -153,16 +154,16 @@ class RedisLock(PlainLock):
         try:
             await self.do_release(token)
         except LockNotOwnedError:
-            self._forget(token)
+            self._clear_token(token)
             raise
-        self._forget(token)
+        self._clear_token(token)
 
     async def do_release(self, expected_token: str | bytes) -> None:
         """Release the lock if *expected_token* holds it; see `release`.
 
         Raises:
             LockNotOwnedError: It does not.
-            RedisError: Not confirmed within 10 s; it is repeated in the background.
+            RedisError: Not confirmed within 10 s. The release is retried in the background.
         """
         token = self._encoded(expected_token)
         release = self._releasing.get(token)
@@ -186,15 +187,15 @@ class RedisLock(PlainLock):
         return True
 
     async def do_reacquire(self) -> Literal[True]:
-        assert self.timeout is not None  # `reacquire` has looked
+        assert self.timeout is not None  # `reacquire` checked it
         await self._expire(int(self.timeout * 1000), "reacquire")
         return True
 
-    async def _take(self, token: bytes | None, wait: float | None) -> Lease | None:
+    async def _acquire(self, token: bytes | None, wait: float | None) -> Lease | None:
         if token is not None and token.split() != [token]:
             raise ValueError("a token is one word without white space")
         grantor = Session.of(self._pool).grantor(self._keys)
-        context, ttl = grantor.context, self.timeout or _UNLIMITED
+        context, ttl = grantor.context, self.timeout or _DEFAULT_TTL
         options = self._options(renew=not self.timeout and token is None)
         asks = wait is None or wait > 0
         request = Request(int(ttl * 1000) / 1000, 1, asks, context.new_token())
@@ -208,9 +209,10 @@ class RedisLock(PlainLock):
         return await self._rename(grantor, state_of(lease), _Chosen(token))
 
     async def _rename(self, grantor: RedisGrantor, state: LeaseState, chosen: bytes) -> Lease | None:
-        """Put the caller's own token in place of that of *state*; None: its lease has run out before.
+        """Replace the token of *state* by the caller's. Return None if the lease expired first.
 
-        Only here: of two requests by one token, the server could not tell the second from the first one sent again.
+        The request itself used a fresh token. With the caller's token, the server could take a second request for the
+        first one sent again.
         """
         context, asked = state.context, state.request
         now = context.clock()
@@ -228,13 +230,13 @@ class RedisLock(PlainLock):
             until = now + max(asked.undo_for, 1.0)
 
             def release_renamed(first: Release) -> None:
-                if first.ended is True:  # it has not been renamed, and cannot be now; another may have that token
+                if first.ended is True:  # it was not renamed, and cannot be now; another lease may have the token
                     context.forget(held)
                 else:
                     context.undo(grantor, held, until)
 
             release = context.undo(grantor, asked, until, release_renamed)
-            if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
+            if not isinstance(error, GeneratorExit):  # a coroutine that is being closed must not wait
                 await release.settle(context.clock() + min(GRACE, asked.ttl))
             raise
         context.forget(asked)
@@ -247,16 +249,16 @@ class RedisLock(PlainLock):
         return Lease(renewed)
 
     def _options(self, *, renew: bool) -> Options:
-        return Options(ttl=float(max(self.timeout or _UNLIMITED, SHORTEST_TTL)), on_lost="flag", renew=renew)
+        return Options(ttl=float(max(self.timeout or _DEFAULT_TTL, SHORTEST_TTL)), on_lost="flag", renew=renew)
 
     def _state(self, token: bytes) -> LeaseState | None:
-        """Return what is known of the lease with this *token*, if it was acquired here."""
+        """Return the state of the lease with this *token*, if it was acquired here."""
         lease: Lease | None = getattr(self.local, "lease", None)
         state = None if lease is None else state_of(lease)
         return state if state is not None and bytes(state.request.token) == token and not state.context.closed else None
 
     def _release(self, token: bytes) -> Release:
-        """Begin to release it. The server decides whether it was held: its clock is the one that counts here."""
+        """Start to release it. The server decides whether it was held, by its own clock."""
         state = self._state(token)
         if state is not None:
             context, grantor, request = state.context, state.grantor, state.request
@@ -267,13 +269,13 @@ class RedisLock(PlainLock):
             return context.undo(grantor, request, until, None, LONGEST_RELEASE)
         session = Session.of(self._pool)
         known = token in session.context.tokens  # acquired through another object
-        request = Request(self.timeout or _UNLIMITED, 1, False, token if known else _Chosen(token))
+        request = Request(self.timeout or _DEFAULT_TTL, 1, False, token if known else _Chosen(token))
         request.was_reached()
-        until = session.context.clock() + max(self.timeout or _UNLIMITED, 1.0)
+        until = session.context.clock() + max(self.timeout or _DEFAULT_TTL, 1.0)
         return session.context.undo(session.grantor(self._keys), request, until, None, LONGEST_RELEASE)
 
     async def _expire(self, ttl_ms: int | Literal[""], verb: str) -> int:
-        """Set for how long the lock is held, or only ask; return the milliseconds. *verb* is for the error's text.
+        """Set the remaining time, or with "" only ask for it; return it in ms. *verb* is for the error's text.
 
         Raises:
             LockNotOwnedError: The lock is not held by this token.
@@ -282,9 +284,7 @@ class RedisLock(PlainLock):
         session, state = Session.of(self._pool), self._state(token)
         sent_at = session.context.clock()
         if state is not None and ttl_ms != "":
-            state.validity.shorten(
-                deadline(sent_at, ttl_ms / 1000)
-            )  # before the server is asked: it may be done, and no answer come
+            state.validity.shorten(deadline(sent_at, ttl_ms / 1000))  # before asking: the reply may be lost
         left: int | None = await session.grantor(self._keys).ask("expire", (token, str(ttl_ms).encode()))
         if left is None or left == -1:
             raise LockNotOwnedError(f"Cannot {verb} a lock that's no longer owned", lock_name=self._keys.name)
@@ -292,8 +292,8 @@ class RedisLock(PlainLock):
             state.validity.extend(deadline(sent_at, ttl_ms / 1000))
         return left
 
-    def _forget(self, token: str | bytes) -> None:
-        """Note that *token* is released. The next task that shares this is woken first: its own is there then."""
+    def _clear_token(self, token: str | bytes) -> None:
+        """Clear the released *token*, unless the next task that shares this object has set its own already."""
         if self.local.token == token:
             self.local.token = None
 

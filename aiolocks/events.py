@@ -1,7 +1,4 @@
-"""What happens to locks in this process, told as it happens: for metrics, traces and logs of your own.
-
-For OpenTelemetry there is `aiolocks.otel`.
-"""
+"""Events of all locks in this process, for your own metrics, traces and logs. For OpenTelemetry use `aiolocks.otel`."""
 
 from ._core.events import Event, on_event
 

@@ -1,7 +1,6 @@
 """A FastAPI dependency that holds a lock around an endpoint and answers "busy" in terms of HTTP.
 
-The one rule: the response leaves after the release, so that a request whose lease was lost is not answered with
-success.
+The one rule: the response is sent after the release, so a request whose lease was lost never gets a success.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -48,22 +47,22 @@ def lifespan(
     holder: str | None = None,
     **options: Unpack[TrackedOptions],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Any]]]:
-    """Return a lifespan that keeps a manager in `app.state.locks`, where `locked` looks for it::
+    """Return a lifespan that keeps a manager in `app.state.locks`, which `locked` uses::
 
         app = FastAPI(lifespan=aiolocks.fastapi.lifespan("redis://localhost", ttl=10))
 
     Args:
-        url, holder, options: As of `LockManager.from_url`.
-        inner: The application's own lifespan. It finds the manager, begins after it is made and ends before it is
-            closed; what it yields is the state of the lifespan.
+        url, holder, options: The same as for `LockManager.from_url`.
+        inner: The application's own lifespan, which runs while the manager is open. Its value becomes the state of the
+            lifespan.
 
     Raises:
-        ValueError: When the application starts: a URL of another kind, or an option out of range.
+        ValueError: When the application starts: an unknown kind of URL, or an option out of range.
 
-    Redis is not asked: an application starts without it, and its requests are answered with 503. At the end, requests
-    that the server has cancelled get a second to release their locks. The manager is closed also when *inner* or the
-    start of the application fails or is cancelled. An application that is mounted in another one has no lifespan: give
-    `locked` a dependency that returns the manager.
+    The application starts without asking Redis. While Redis is down, its requests are answered with 503. At the end,
+    requests that the server cancelled get a second to release their locks. The manager is also closed when *inner* or
+    the start of the application fails or is cancelled. A mounted application has no lifespan, so give `locked` a
+    dependency that returns the manager.
     """
 
     @asynccontextmanager
@@ -72,40 +71,36 @@ def lifespan(
             app.state.locks = manager
             try:
                 async with nullcontext() if inner is None else inner(app) as state:
-                    yield cast("Mapping[str, Any]", state)  # None is allowed, but FastAPI declares no union
+                    yield cast("Mapping[str, Any]", state)  # None is allowed, but FastAPI's type does not say so
             finally:
-                del app.state.locks  # so that a request that comes too late is told so, and opens no connection
+                del app.state.locks  # so that a late request fails, instead of opening a connection
                 await releases(manager)
 
     return keep
 
 
 def responses(status: Status = 423) -> dict[int | str, dict[str, Any]]:
-    """Return what OpenAPI is to say of `locked`: the answers *status* and 503, each with its ``Retry-After``::
+    """Return the answers of `locked` for OpenAPI: *status* and 503, each with its ``Retry-After``::
 
         @app.post("/orders/{order_id}/pay", responses=responses(409))
 
-    FastAPI asks no dependency for this. A whole `APIRouter` or application takes the same argument.
+    FastAPI cannot learn this from a dependency. An `APIRouter` and an application take the same argument.
 
     Raises:
         ValueError: A status that `locked` does not have.
     """
     if status not in STATUSES:
         raise ValueError(f"status must be 423, 409, 429 or 503, not {status!r}")
-    said: dict[int, str] = {503: "The lock could not be asked for, or was lost"}
+    texts: dict[int, str] = {503: "The lock could not be asked for, or was lost"}
     busy = "Another request holds the lock"
-    said[int(status)] = f"{busy}; or: {said[503][0].lower()}{said[503][1:]}" if status == 503 else busy
-    return {code: _described(text) for code, text in sorted(said.items())}
+    texts[int(status)] = f"{busy}; or: {texts[503][0].lower()}{texts[503][1:]}" if status == 503 else busy
+    return {code: _described(text) for code, text in sorted(texts.items())}
 
 
 def _described(text: str) -> dict[str, Any]:
     body = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
     wait = {"description": "Seconds after which to ask again", "schema": {"type": "integer", "minimum": 0}}
-    return {
-        "description": text,
-        "headers": {"Retry-After": wait},
-        "content": {"application/json": {"schema": body}},
-    }
+    return {"description": text, "headers": {"Retry-After": wait}, "content": {"application/json": {"schema": body}}}
 
 
 async def app_locks(connection: HTTPConnection) -> LockManager:
@@ -114,8 +109,8 @@ async def app_locks(connection: HTTPConnection) -> LockManager:
         manager: LockManager = connection.app.state.locks
     except AttributeError:
         raise RuntimeError(
-            "app.state.locks is missing: put a LockManager there, as `aiolocks.fastapi.lifespan` does (an application "
-            "that is mounted has a state of its own), or pass locks= to locked()"
+            "app.state.locks is missing: put a LockManager there, as `aiolocks.fastapi.lifespan` does (a mounted "
+            "application has its own state), or pass locks= to locked()"
         ) from None
     return manager
 
@@ -137,44 +132,42 @@ def locked(
         @app.post("/orders/{order_id}/pay")
         async def pay(order_id: int, lease: Annotated[Lease, locked("orders:{order_id}", timeout=2)]): ...
 
-    Endpoints may serve HTTP or a WebSocket. Several locks of one endpoint are taken in the order of its parameters.
+    Endpoints may serve HTTP or a WebSocket. Several locks of one endpoint are acquired in the order of its parameters.
 
     Args:
-        name: What to lock. A template over the parameters of the path, each as FastAPI validates it for the endpoint or
-            a dependency, so that ``/orders/7`` and ``/orders/007`` are one order; or any dependency that returns the
-            name. Quote texts that may contain the separator, as in ``{a!r}:{b!r}``; without quotes, two resources can
-            share a name.
+        name: What to lock. Either a dependency that returns the name, or a template over the parameters of the path.
+            Their values are validated by FastAPI, so ``/orders/7`` and ``/orders/007`` are one order. Quote texts that
+            may contain the separator, as in ``{a!r}:{b!r}``. Without quotes, two resources can share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
-        timeout: Seconds to wait before the answer is "busy". Left out, a request asks once, as with 0. None waits for
-            ever.
-        status: What "busy" is answered with: 409, 423, 429 or 503.
-        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. Left
-            out, the error's own `retry_after` is sent, at least 1: the time until the current lease ends if its holder
-            has died. If that is unknown, no header is sent.
-        detail: What the answer "busy" says; None for the words of the status.
-        locks: A dependency that returns the manager, whose defaults apply. For a WebSocket it cannot take a `Request`,
-            only an `HTTPConnection`.
-        scope: When to release. "function": before the response is sent. "request": after it and its background tasks,
-            as an endpoint that streams needs; a loss then cuts the response off, as it is too late for a status. But
-            Starlette's BaseHTTPMiddleware, which `app.middleware("http")` makes, ends every chunked body as if it were
-            complete: with it, declare a Content-Length, or end the stream with a mark of its own.
-        options: The lease's; they override the manager's. See `Lock`. With ``on_lost="flag"`` the endpoint's answer
-            stands after a loss.
+        timeout: Seconds to wait before the answer is "busy". 0 asks once. None waits for ever.
+        status: Status of the answer "busy": 409, 423, 429 or 503.
+        retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None sends
+            the error's own `retry_after`, at least 1: the time until the current lease ends if its holder has died. If
+            that is unknown, no header is sent.
+        detail: Text of the answer "busy". None means the default text of the status.
+        locks: A dependency that returns the manager, whose defaults apply. For a WebSocket it must take an
+            `HTTPConnection`, not a `Request`.
+        scope: When to release. "function" releases before the response is sent. "request" releases after the response
+            and its background tasks, as an endpoint that streams needs. A loss then cuts the response off, because it
+            is too late for a status. Starlette's BaseHTTPMiddleware, which `app.middleware("http")` makes, ends every
+            chunked body as if it were complete, so declare a Content-Length, or end the stream with an end mark.
+        options: Options of the lease, which override the manager's. See `Lock`. With ``on_lost="flag"`` the endpoint's
+            answer is sent even after a loss.
 
     Raises:
-        TypeError: A wrong type, or an unknown option. At once.
-        ValueError: A value out of range, or a template with anything but names. At once.
-        RuntimeError: At a request: no `app.state.locks`, a template with a field that the path does not have, or with a
-            parameter that is declared in several ways, which make different names of one value.
+        TypeError: A wrong type, or an unknown option.
+        ValueError: A value out of range, or a template whose fields are not plain names.
+        RuntimeError: At a request: `app.state.locks` is missing, the path lacks a field of the template, or a parameter
+            is declared in several ways, which make different names of one value.
 
-    A request fails with *status* when the lock was busy, with 503 when Redis could not be asked or a `LeaseLostError`
-    came out of the endpoint or its lock, and with 422 when its values make a name that is empty or longer than 1,024
-    bytes. A WebSocket is refused with the same, or with 403 where the server knows no other refusal; one that was
-    accepted is closed with 1012 on a loss.
+    A request fails with *status* when the lock is busy, with 503 when Redis could not be asked or the endpoint or its
+    lock raised `LeaseLostError`, and with 422 when its values make a name that is empty or longer than 1,024 bytes. A
+    WebSocket is refused with the same status, or with 403 if the server supports no other refusal. An accepted
+    WebSocket is closed with 1012 on a loss.
 
-    When the lease is lost, an `async def` endpoint is cancelled at its next await. A `def` endpoint runs in a thread
-    that nothing can stop; its answer is 503, but let it call `lease.check()` before it writes. Nor does the server stop
-    an endpoint whose client has gone: the lock is held until it ends.
+    When the lease is lost, an `async def` endpoint is cancelled at its next await. A `def` endpoint runs in a thread,
+    which cannot be stopped; its answer is 503, but let it call `lease.check()` before it writes. The server does not
+    stop an endpoint whose client has gone: the lock is held until the endpoint ends.
     """
     check_callables(name, locks, "a dependency")
     if scope not in ("function", "request"):
@@ -202,24 +195,24 @@ def locked(
 
 
 class _Locked(params.Depends):
-    """A dependency that explains what is wrong where it is called, or wrapped into another."""
+    """A dependency that explains the mistake when it is used as a decorator or wrapped in `Depends()`."""
 
     def __call__(self, *_: object) -> NoReturn:
         raise TypeError(_PLACE)
 
     @property
-    def __signature__(self) -> NoReturn:  # FastAPI asks the argument of `Depends(…)` for it
+    def __signature__(self) -> NoReturn:  # FastAPI reads it of the argument of `Depends(…)`
         raise TypeError(_PLACE)
 
 
 _PLACE = (
-    "locked() is a dependency already, and no decorator: write lease: Annotated[Lease, locked(...)] as a parameter of "
-    "the endpoint, or dependencies=[locked(...)], without Depends()"
+    "locked() is a dependency, not a decorator: write lease: Annotated[Lease, locked(...)] as a parameter of the "
+    "endpoint, or dependencies=[locked(...)], without Depends()"
 )
 
 
-_LONGEST_REASON = 123
-"""Bytes that RFC 6455 leaves for a reason to close."""
+_MAX_REASON = 123
+"""Maximum number of bytes in the reason of a close frame (RFC 6455)."""
 
 
 @final
@@ -229,24 +222,23 @@ class _Answers(Answers):
 
     def refusal(self, status: int, retry_after: int | None, detail: str | None) -> Exception:
         if isinstance(self._connection, WebSocket) and not _may_deny(self._connection):
-            return WebSocketException(TRY_LATER, (detail or "").encode()[:_LONGEST_REASON].decode(errors="ignore"))
+            return WebSocketException(TRY_LATER, (detail or "").encode()[:_MAX_REASON].decode(errors="ignore"))
         return HTTPException(status, detail, retry_header(retry_after))
 
     def invalid(self, name: str, why: str) -> Exception:
         return _invalid(self._connection, [{"type": "value_error", "loc": ("path",), "msg": why, "input": name}])
 
     def loss(self, retry_after: int | None) -> Exception | None:
-        if not isinstance(self._connection, WebSocket):
-            return self.refusal(503, retry_after, None)
-        if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):
-            return None
-        if self._connection.application_state is WebSocketState.CONNECTED:
-            return WebSocketException(RESTART, LOST)
+        if isinstance(self._connection, WebSocket):
+            if WebSocketState.DISCONNECTED in (self._connection.application_state, self._connection.client_state):
+                return None
+            if self._connection.application_state is WebSocketState.CONNECTED:
+                return WebSocketException(RESTART, LOST)
         return self.refusal(503, retry_after, None)
 
 
 def _may_deny(socket: WebSocket) -> bool:
-    """Return whether *socket* can still be answered with a status: not accepted yet, and the server supports it."""
+    """Return True if *socket* can be answered with a status: not accepted yet, and the server supports it."""
     extensions: object = socket.scope.get("extensions")
     denial = isinstance(extensions, dict) and "websocket.http.response" in extensions
     return denial and socket.application_state is WebSocketState.CONNECTING
@@ -273,11 +265,10 @@ def _from_path(template: str) -> Callable[[HTTPConnection], Awaitable[str]]:
 
 
 def _value(connection: HTTPConnection, field: str, errors: list[Any]) -> object:
-    """Return *field* of the path as the endpoint and its dependencies get it; add what is wrong with it to *errors*.
+    """Return *field* of the path as the endpoint and its dependencies get it; add validation errors to *errors*.
 
-    FastAPI itself validates it, by each of its declarations. A declaration that leaves it as it stands in the URL
-    counts only if all do: the endpoint may take the text, but for a dependency that takes an int, 7 and 007 are one
-    order.
+    FastAPI validates it by each of its declarations. A declaration that keeps the text of the URL counts only if all
+    do: the endpoint may take the text, while for a dependency that takes an int, 7 and 007 are one order.
     """
     raw = connection.path_params[field]
     changed: dict[str, object] = {}
@@ -292,7 +283,7 @@ def _value(connection: HTTPConnection, field: str, errors: list[Any]) -> object:
     names = changed or unchanged or {"": raw}
     if len(names) > 1:
         raise RuntimeError(
-            f"{field!r} of the path is declared in several ways, which make {' and '.join(names)} of one value: "
+            f"{field!r} of the path is declared in several ways, which turn one value into {' and '.join(names)}: "
             "declare it in one way, or give locked() a dependency that returns the name"
         )
     return next(iter(names.values()))
@@ -305,7 +296,7 @@ def _declared(dependant: Dependant, field: str) -> list[Any]:
         path += [parameter for parameter in part.path_params if _alias(parameter) == field]
         query += [parameter for parameter in part.query_params if _alias(parameter) == field]
         todo += part.dependencies
-    return path or query  # to FastAPI, a parameter in the path of a mount alone is a query parameter
+    return path or query  # FastAPI declares a parameter of a mount's path as a query parameter
 
 
 def _alias(parameter: Any) -> str:
@@ -314,7 +305,7 @@ def _alias(parameter: Any) -> str:
 
 
 def _dependant(connection: HTTPConnection) -> Dependant:
-    """Return what FastAPI calls for this request: the endpoint with all of its dependencies."""
+    """Return FastAPI's record of the endpoint of this request and its dependencies."""
     route = connection.scope["route"]
     included = connection.scope.get("fastapi", {}).get("effective_route_context")  # by `include_router`, since 0.137
     found = included if getattr(included, "original_route", None) is route else route
@@ -323,9 +314,9 @@ def _dependant(connection: HTTPConnection) -> Dependant:
 
 
 def _one_of_equals(value: object, declared: object) -> object:
-    """Return the same for equal values of one declaration that print differently, such as 1.0 and 1.00, or 0 and -0."""
+    """Map equal values that print differently to one, such as 1.0 and 1.00, or 0 and -0."""
     if hasattr(value, "get_secret_value"):
-        raise RuntimeError("a secret has no name to be locked by: give locked() a dependency that returns the name")
+        raise RuntimeError("a secret cannot be part of a lock's name: give locked() a dependency that returns the name")
     if isinstance(value, bool | float | Decimal) and int in _members(declared) and _is_short_integer(value):
         return int(value)  # `int | float` makes an int of 10 and a float of 1e1
     if isinstance(value, Decimal):
@@ -352,4 +343,4 @@ def _is_short_integer(value: bool | float | Decimal) -> bool:
 
 
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
-"""Neither rounds nor overflows. The default context, of 28 digits, would make different values equal."""
+"""A context that never rounds or overflows. The default one, of 28 digits, would make different values equal."""

@@ -1,8 +1,7 @@
-"""OpenTelemetry: what happens to locks in this process as metrics, and as spans of the traces that ask for them.
+"""OpenTelemetry: metrics of all locks in this process, and spans in the traces that acquire them.
 
-Written for `opentelemetry-api` alone, over `aiolocks.events`. The one rule: what many acquisitions cost must not be
-what their metrics cost. So counts are kept here and read when metrics are collected; only the histograms are told each
-duration, and where there are thousands a second, one in so many.
+Needs `opentelemetry-api` alone, and listens to `aiolocks.events`. The one rule: events are queued, and counted together
+when 256 wait or when metrics are collected, because that takes half the time.
 """
 
 import os
@@ -28,39 +27,36 @@ except ImportError as missing:
 __all__ = ["collapsed", "instrument"]
 
 BOUNDARIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds; those of OpenTelemetry's conventions for durations, and more at both ends."""
+"""Bounds in seconds: those of OpenTelemetry's conventions for durations, and more at both ends."""
 
-MOST_NAMES = 200
-"""Names of each primitive that are told apart; all others are `OTHER` together."""
+MAX_NAMES = 200
+"""Maximum number of labels per primitive. All further names share the label `OTHER`."""
 
 OTHER = "other"
 
-LONGEST_LABEL = 120
-"""Characters of a name that are told."""
+MAX_LABEL = 120
+"""Maximum number of characters in a label."""
 
-MOST_RECORDED = 100
-"""Durations a second of which a histogram is told each one; to record one costs as much as to count a hundred."""
+_MAX_UNCOUNTED = 256
+"""Maximum number of events that wait to be counted."""
 
-_MOST_UNCOUNTED = 256
-"""Events that wait to be counted: together they take half the time that each takes alone."""
-
-_MOST_REMEMBERED = 4096
-"""Names of which it is remembered what they were made."""
+_MAX_CACHED = 4096
+"""Maximum number of names whose series are cached."""
 
 _COUNTED = {
     "acquired": ("{lease}", "Leases that were acquired"),
-    "timed_out": ("{acquisition}", "Acquisitions whose caller's time was over"),
+    "timed_out": ("{acquisition}", "Acquisitions that timed out"),
     "cancelled": ("{acquisition}", "Acquisitions whose caller was cancelled"),
     "failed": ("{acquisition}", "Acquisitions that ended with an error"),
     "renewed": ("{renewal}", "Renewals that the server confirmed"),
     "renewal_failed": ("{renewal}", "Renewals that the server did not confirm"),
-    "released": ("{lease}", "Leases that their holder has let go"),
+    "released": ("{lease}", "Leases that their holder released"),
     "lost": ("{lease}", "Leases that ended before they were released"),
     "revoked": ("{lease}", "Leases that were taken back from their holder"),
     "handed_over": ("{lease}", "Leases that a release handed to a waiter of the same process"),
-    "stalled": ("{lease}", "Leases not renewed as the event loop showed no life"),
-    "polling": ("{event}", "Times that waiters could not be told of their turn, and began to poll"),
-    "limit_differs": ("{event}", "Times that a semaphore's limit was found to be another than declared"),
+    "stalled": ("{lease}", "Leases not renewed because the event loop was blocked"),
+    "polling": ("{event}", "Times that waiters began to poll, because wake-ups did not reach them"),
+    "limit_differs": ("{event}", "Times that a semaphore's limit on the server differed from the declared one"),
 }
 
 _ENDS_WAIT = {"acquired", "timed_out", "cancelled", "failed"}
@@ -74,10 +70,10 @@ _DIGITS = re.compile(r"\d+")
 
 
 def collapsed(name: str) -> str:
-    """Return *name* with `*` in place of what looks like an id: ``orders:42`` and ``orders:43`` are ``orders:*``.
+    """Return *name* with `*` in place of ids: ``orders:42`` and ``orders:43`` both become ``orders:*``.
 
-    Ids are UUIDs, hexadecimal words from 8 digits on, words from 8 characters on that have a digit, and runs of digits.
-    What is the same of the names of a `MultiLock` stands once.
+    Ids are UUIDs, hexadecimal words of 8 digits or more, words of 8 characters or more with a digit, and runs of
+    digits. For a `MultiLock`, names that become the same are listed once.
     """
     found = _WORD.sub(_without_id, _UUID.sub("*", name))
     return ", ".join(dict.fromkeys(found.split(", ")))
@@ -92,14 +88,14 @@ def _without_id(match: "re.Match[str]") -> str:
 
 @final
 class _Series:
-    """What is counted of one primitive and name."""
+    """The counts of one primitive and label."""
 
     __slots__ = ("attributes", "counts", "held", "label", "outcomes", "waiting")
 
     def __init__(self, primitive: str, label: str) -> None:
         self.label = label
         self.attributes: dict[str, str] = {}
-        if primitive:  # what concerns a client has none
+        if primitive:  # events of a client have no primitive
             self.attributes = {"aiolocks.primitive": primitive, "aiolocks.name": label}
         self.counts = dict.fromkeys(get_args(Kind), 0)
         self.waiting = 0
@@ -110,93 +106,61 @@ class _Series:
 
 
 @final
-class _Thinned:
-    """A histogram that is told every duration, or every n-th where there are thousands a second."""
-
-    __slots__ = ("_before", "_record", "_since", "count", "due")
-
-    def __init__(self, record: Callable[[float, dict[str, str]], None]) -> None:
-        self._record = record
-        self._since = 0.0
-        self._before = 0
-        self.count = 0
-        """Durations in this second; who has one counts it, and records it if this is then what is `due` or more."""
-        self.due = 1
-
-    def begin(self, now: float) -> None:
-        """See whether another second has begun."""
-        if now - self._since >= 1.0:
-            self._before = self.count if now - self._since < 2.0 else 0
-            self._since, self.count, self.due = now, 0, 1 + self._before // MOST_RECORDED
-
-    def thin(self, now: float) -> None:
-        """Say which is due next, after one that was."""
-        rate = max(self._before, self.count)
-        if self.count > MOST_RECORDED:  # the second is not over
-            rate = max(rate, round(self.count / max(now - self._since, 0.01)))
-        self.due = self.count + 1 + rate // MOST_RECORDED
-
-    def record(self, seconds: float, attributes: dict[str, str]) -> None:
-        self._record(max(seconds, 0.0), attributes)
-
-
-@final
 class _Instruments:
-    """Those of one meter provider, which knows no way to take them back: so they are made once."""
+    """The instruments of one meter provider. A provider cannot remove instruments, so they are made once.
+
+    Invariant: `_waiting` and `_held` are the acquisitions behind the two gauges, by number.
+    """
 
     def __init__(self, provider: MeterProvider) -> None:
         self._in_use: object = None
-        self._lock = threading.Lock()  # events come from the threads of all loops, and readers from their own
+        self._lock = threading.Lock()  # the threads of all loops emit events, and readers have threads of their own
         self._series: dict[tuple[str, str], _Series] = {}
-        self._named: dict[tuple[str, str], _Series] = {}
+        self._cached: dict[tuple[str, str], _Series] = {}
         self._uncounted: deque[tuple[Kind, _Series, float, int]] = deque()
         self._waiting: dict[int, _Series] = {}
         self._held: dict[int, _Series] = {}
         self._spans: dict[int, tuple[Span, int]] = {}
-        """Of leases, and when they began, in ns."""
+        """The span of each traced lease, and its start in ns."""
         self._name_of: Callable[[str], str] = collapsed
         self._tracer = trace.get_tracer("aiolocks", VERSION)
         meter = metrics.get_meter("aiolocks", VERSION, provider)
-        boundaries = list(BOUNDARIES)
-        self._wait_duration = _Thinned(
-            meter.create_histogram(
-                "aiolocks.wait.duration",
-                "s",
-                "Time from when a caller asked until it had its lease, or gave up",
-                explicit_bucket_boundaries_advisory=boundaries,
-            ).record
-        )
-        self._hold_duration = _Thinned(
-            meter.create_histogram(
-                "aiolocks.hold.duration",
-                "s",
-                "Time from when a caller had its lease until that ended",
-                explicit_bucket_boundaries_advisory=boundaries,
-            ).record
+        self._record_wait, self._record_hold = (
+            meter.create_histogram(name, "s", meaning, explicit_bucket_boundaries_advisory=list(BOUNDARIES)).record
+            for name, meaning in (
+                ("aiolocks.wait.duration", "Time from the request until the caller had its lease, or gave up"),
+                ("aiolocks.hold.duration", "Time from the grant until the lease ended"),
+            )
         )
         meter.create_observable_up_down_counter(
-            "aiolocks.waiting", [partial(self._observe, _waiting)], "{waiter}", "Callers that wait for a lease"
+            "aiolocks.waiting",
+            [partial(self._observe, lambda series: series.waiting if series.attributes else None)],
+            "{waiter}",
+            "Callers that wait for a lease",
         )
         meter.create_observable_up_down_counter(
-            "aiolocks.held", [partial(self._observe, _holding)], "{lease}", "Leases that are held"
+            "aiolocks.held",
+            [partial(self._observe, lambda series: series.held if series.attributes else None)],
+            "{lease}",
+            "Leases that are held",
         )
         for kind, (unit, description) in _COUNTED.items():
             meter.create_observable_counter(
                 f"aiolocks.{kind}", [partial(self._observe, partial(_count_of, kind))], unit, description
             )
-        _forget_in_fork(self)
+        _clear_in_fork(self)
 
     def use(self, tracer_provider: TracerProvider | None, name_of: Callable[[str], str]) -> Callable[[], None]:
-        """Begin to note events; return what ends that."""
+        """Start to record events; return a function that stops it."""
         with self._lock:
             if self._in_use is not None:
                 raise RuntimeError(
-                    "aiolocks is instrumented for this meter provider already: first call what instrument() returned"
+                    "aiolocks is already instrumented for this meter provider: first call what instrument() returned"
                 )
             self._in_use = use = object()
             self._tracer = trace.get_tracer("aiolocks", VERSION, tracer_provider)
             self._name_of = name_of
-            self._named.clear()
+            self._cached.clear()
         unsubscribe = on_event(self.note)
 
         def uninstrument() -> None:
@@ -207,32 +171,32 @@ class _Instruments:
                     return
                 self._in_use = None
                 spans = list(self._spans.values())
-                self._forget()
+                self._clear()
             for span, _ in spans:
                 span.end()
 
         return uninstrument
 
-    def _forget(self) -> None:
-        """Take nothing for held or awaited any more."""
+    def _clear(self) -> None:
+        """Treat no name as held or awaited."""
         for tracked in (self._uncounted, self._held, self._waiting, self._spans):
             tracked.clear()
         for series in self._series.values():
             series.held = series.waiting = 0
 
     def after_fork(self) -> None:
-        """In a forked child: what the parent holds is not held here, and one of its threads may have had the lock."""
+        """Reset in a forked child. It holds no lease of the parent, and a parent's thread may have held `_lock`."""
         self._lock = threading.Lock()
-        self._forget()
+        self._clear()
 
     def note(self, event: Event) -> None:
-        """Take an event: spans begin and end at once, and it is counted later, when somebody reads or many wait."""
+        """Start or end spans for *event* now, and queue it to be counted."""
         kind, name, primitive, seconds, _, number = event
-        series = self._named.get((primitive, name)) or self._series_of(primitive, name)
+        series = self._cached.get((primitive, name)) or self._series_of(primitive, name)
         self._uncounted.append((kind, series, seconds, number))
         if kind in _ENDS_WAIT:
             if _is_traced():
-                self.count()  # here, as a histogram may keep the current span as an example of a duration
+                self.count()  # now: a histogram may record the current span as an exemplar
                 traced = self._trace(event, series)
                 if kind == "acquired":
                     self._spans[number] = traced
@@ -243,28 +207,21 @@ class _Instruments:
                 _end(span, kind, began + round(seconds * 1e9))
             elif kind in ("renewal_failed", "stalled"):
                 span.add_event(f"aiolocks.{kind}")
-        if len(self._uncounted) >= _MOST_UNCOUNTED:
+        if len(self._uncounted) >= _MAX_UNCOUNTED:
             self.count()
 
     def count(self) -> None:
-        """Count what has been noted."""
+        """Count the queued events, and record every duration."""
         uncounted, waiting, held = self._uncounted, self._waiting, self._held
-        waits, holds = self._wait_duration, self._hold_duration
-        durations: list[tuple[_Thinned, float, dict[str, str]]] = []
+        durations: list[tuple[Callable[[float, dict[str, str]], None], float, dict[str, str]]] = []
         with self._lock:
-            now = time.monotonic()
-            waits.begin(now)
-            holds.begin(now)
-            while uncounted:  # nobody else takes of them
+            while uncounted:  # only the holder of `_lock` removes events
                 kind, series, seconds, number = uncounted.popleft()
                 series.counts[kind] += 1
                 if kind in _ENDS_HOLD:
                     if held.pop(number, None) is not None:
                         series.held -= 1
-                    holds.count += 1
-                    if holds.count >= holds.due:
-                        holds.thin(now)
-                        durations.append((holds, seconds, series.outcomes[kind]))
+                    durations.append((self._record_hold, seconds, series.outcomes[kind]))
                 elif kind == "waiting":
                     waiting[number] = series
                     series.waiting += 1
@@ -274,18 +231,14 @@ class _Instruments:
                         series.held += 1
                     if waiting and waiting.pop(number, None) is not None:
                         series.waiting -= 1
-                    waits.count += 1
-                    if waits.count >= waits.due:
-                        waits.thin(now)
-                        durations.append((waits, seconds, series.outcomes[kind]))
-        for histogram, seconds, attributes in durations:
-            histogram.record(seconds, attributes)
+                    durations.append((self._record_wait, seconds, series.outcomes[kind]))
+        for record, seconds, attributes in durations:
+            record(max(seconds, 0.0), attributes)
 
     def _trace(self, event: Event, series: _Series) -> tuple[Span, int]:
-        """Add a span of the wait to the trace of the task that asked, and return one of the lease that begins now, with
-        the time, in ns.
+        """Add a span of the wait, and return a new span of the lease and its start in ns.
 
-        A callback is called in that task, whose current span is the parent of both.
+        Listeners run in the task that asked, so its current span is the parent of both.
         """
         now_ns = time.time_ns()
         began = now_ns - round(event.seconds * 1e9)
@@ -297,19 +250,19 @@ class _Instruments:
         return self._tracer.start_span(f"hold {series.label}", attributes=attributes, start_time=now_ns), now_ns
 
     def _series_of(self, primitive: str, name: str) -> _Series:
-        """Return what an event counts for: its own name's, or that of all others where there are too many names."""
-        label = self._name_of(name)[:LONGEST_LABEL] if name else ""
+        """Return the series of *name*, or the one of `OTHER` if there are `MAX_NAMES` labels already."""
+        label = self._name_of(name)[:MAX_LABEL] if name else ""
         with self._lock:
             if (primitive, label) not in self._series and (
-                sum(other == primitive for other, _ in self._series) >= MOST_NAMES
+                sum(other == primitive for other, _ in self._series) >= MAX_NAMES
             ):
                 label = OTHER
             series = self._series.get((primitive, label))
             if series is None:
                 series = self._series[primitive, label] = _Series(primitive, label)
-            if len(self._named) >= _MOST_REMEMBERED:
-                self._named.clear()
-            self._named[primitive, name] = series
+            if len(self._cached) >= _MAX_CACHED:
+                self._cached.clear()
+            self._cached[primitive, name] = series
         return series
 
     def _observe(self, value: Callable[[_Series], int | None], _: CallbackOptions) -> Iterable[Observation]:
@@ -320,16 +273,8 @@ class _Instruments:
 
 
 def _is_traced() -> bool:
-    """Say whether the caller is in a span that is recorded; most are in none, and that is cheaper to see."""
+    """Return True if the current span is recorded. Most callers have no context at all, a cheaper test."""
     return bool(context.get_current()) and trace.get_current_span().is_recording()
-
-
-def _waiting(series: _Series) -> int | None:
-    return series.waiting if series.attributes else None
-
-
-def _holding(series: _Series) -> int | None:
-    return series.held if series.attributes else None
 
 
 def _count_of(kind: str, series: _Series) -> int | None:
@@ -349,7 +294,7 @@ _made: "weakref.WeakKeyDictionary[MeterProvider, _Instruments]" = weakref.WeakKe
 _making = threading.Lock()
 
 
-def _forget_in_fork(instruments: _Instruments) -> None:
+def _clear_in_fork(instruments: _Instruments) -> None:
     reference = weakref.ref(instruments)
 
     def forked() -> None:
@@ -367,7 +312,7 @@ def instrument(
     tracer_provider: TracerProvider | None = None,
     name_of: Callable[[str], str] = collapsed,
 ) -> Callable[[], None]:
-    """Give OpenTelemetry metrics of all locks and their kin in this process, and spans to traces that use them.
+    """Give OpenTelemetry metrics of all primitives in this process, and spans in the traces that acquire them.
 
     ::
 
@@ -375,31 +320,29 @@ def instrument(
 
         uninstrument = instrument()
 
-    Metrics, with the attributes ``aiolocks.primitive`` and ``aiolocks.name``, and the durations with
-    ``aiolocks.outcome`` too, which is the kind of the event that ended it:
+    Metrics have the attributes ``aiolocks.primitive`` and ``aiolocks.name``:
 
-    * ``aiolocks.wait.duration`` and ``aiolocks.hold.duration``: histograms, in seconds. From 100 durations a second
-      on they are told one in two, from 200 on one in three and so on, as each costs as much as half an acquisition;
-      the counters count all;
-    * ``aiolocks.waiting``, ``aiolocks.held``: how many callers wait and how many leases are held just now;
-    * ``aiolocks.acquired``, ``aiolocks.timed_out``, ``aiolocks.lost`` and a counter for every other kind of
-      `aiolocks.events.Event` but ``waiting``, by its name.
+    * ``aiolocks.wait.duration`` and ``aiolocks.hold.duration``: histograms of all durations, in seconds. Their
+      attribute ``aiolocks.outcome`` is the kind of the event that ended the wait or the lease.
+    * ``aiolocks.waiting`` and ``aiolocks.held``: the number of waiting callers and of live leases.
+    * ``aiolocks.acquired``, ``aiolocks.timed_out``, ``aiolocks.lost`` and so on: a counter for each kind of
+      `aiolocks.events.Event`, except ``waiting``.
 
-    Spans, where the current span of the task that asks is recorded: ``acquire NAME`` and ``hold NAME``, beside each
-    other below it. No trace begins with a lock. The span of a lease may end after that of its parent.
+    Spans are ``acquire NAME`` and ``hold NAME``, both children of the current span of the task that acquires, if that
+    span is recorded. A lock starts no trace. The span of a lease can end after its parent.
 
     Args:
-        meter_provider: Whose metrics they are; the global one if left out.
-        tracer_provider: Whose spans they are; the global one if left out.
-        name_of: Returns what a name is called, in metrics and spans. It should make few of many, for each is a series
-            of its own: beyond 200 for a primitive, further ones are called ``other``. Left out: `collapsed`. One that
-            raises is logged, and the event is not counted.
+        meter_provider: Provider of the metrics. Left out, the global one.
+        tracer_provider: Provider of the spans. Left out, the global one.
+        name_of: Function that returns the label of a name in metrics and spans. It should map many names to few labels,
+            because each label is a series. After 200 labels of a primitive, further names are labelled ``other``. If
+            it raises, the error is logged and the event is not counted.
 
     Returns:
-        A function that ends it; further calls do nothing. Counters then stay as they are.
+        A function that stops it. Counters then keep their values. Further calls do nothing.
 
     Raises:
-        RuntimeError: It was done for this meter provider already, and not ended.
+        RuntimeError: This meter provider is instrumented already.
     """
     provider = metrics.get_meter_provider() if meter_provider is None else meter_provider
     with _making:

@@ -1,10 +1,11 @@
-"""The command line: `aiolocks COMMAND`. Each command is a module with a function `register`.
+"""The command line: `aiolocks COMMAND`. Each command is a module with a function `register`, which adds its parser.
 
-Exit status: 0 when all is well, 1 when the command's answer is no, 2 when it could not be asked, 130 after Ctrl-C.
-That of `run` is the status of what it runs, or one of its own, which its help lists.
+Exit status: 0 when all is well, 1 when the answer is no, 2 when Redis could not be asked, 130 after Ctrl-C. `run` exits
+with the status of its command, or with another status that its help lists.
 """
 
 import argparse
+import asyncio
 import contextlib
 import os
 import sys
@@ -13,19 +14,18 @@ from typing import TYPE_CHECKING
 
 from .._core import VERSION, interrupts
 from . import _bench, _completion, _demo, _doctor, _ls, _release, _resize, _run, _watch
-from ._arguments import Parser
+from ._arguments import Parser, Unusable
 from ._connect import REFUSALS
-from ._errors import Unusable
 
 if TYPE_CHECKING:
     from ._arguments import Commands
 
 _INTERRUPTED = 130
-"""What shells expect of a program that ended by SIGINT: 128 + 2."""
+"""Exit status after SIGINT: 128 + 2, as shells expect."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that *argv* (of the process, if left out) names, and return the exit status.
+    """Run the command in *argv*, by default that of the process, and return the exit status.
 
     Raises:
         SystemExit: From argparse, after ``--help`` (0) or unusable arguments (2).
@@ -41,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         arguments = _parse(parser, commands, given)
         command = f" {arguments.command}"
-        status: int = arguments.run(arguments)
-        if arguments.command != "run":  # its output is the command's, and so is its status
+        answer = arguments.run(arguments)
+        status: int = asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
+        if arguments.command != "run":  # `run` prints nothing to stdout itself
             sys.stdout.flush()
     except Unusable as error:
         print(f"aiolocks{command}: {error}", file=sys.stderr)
@@ -54,33 +55,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"aiolocks{command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has gone. Without this, Python would complain once more when it flushes at exit.
-        _drop_output()
+        # The reader of the output has gone. Without this, Python would report it again when it flushes at exit.
+        _discard_output()
         return 1
-    except OSError as error:  # of the output: a full disk
+    except OSError as error:  # writing the output failed: a full disk
         with contextlib.suppress(OSError):
             print(f"aiolocks{command}: the output cannot be written: {error.strerror}", file=sys.stderr)
-        _drop_output()
+        _discard_output()
         return 2
     return status
 
 
 def _make_writable() -> None:
-    """Make sure that the standard streams exist and take any character: a job may start without them, or in ASCII."""
+    """Make sure that stdout and stderr exist and accept any character: a job may lack them, or use ASCII."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # it stays until the end
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # open until exit
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(parser: Parser, commands: "Commands", given: list[str]) -> argparse.Namespace:
-    """Parse what was *given*; what stands behind ``run … --`` is another program's."""
+    """Parse *given*. Words after ``run … --`` belong to another program."""
     own, words = given, list[str]()
     if given[0] == "run" and "--" in given:
         at = given.index("--")
@@ -98,13 +99,6 @@ def _parser() -> "tuple[Parser, Commands]":
     parser = Parser(prog="aiolocks", description="Locks and semaphores on Redis for asyncio.")
     parser.add_argument("--version", action="version", version=f"aiolocks {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _demo.register(commands)
-    _run.register(commands)
-    _ls.register(commands)
-    _watch.register(commands)
-    _release.register(commands)
-    _resize.register(commands)
-    _doctor.register(commands)
-    _bench.register(commands)
-    _completion.register(commands, parser)
+    for module in (_demo, _run, _ls, _watch, _release, _resize, _doctor, _bench, _completion):
+        module.register(commands)
     return parser, commands

@@ -1,4 +1,4 @@
-"""What several commands take: the server, the prefix, durations; and a parser that never repeats a password."""
+"""Arguments that several commands share, and a parser that never repeats a password."""
 
 import argparse
 import os
@@ -17,8 +17,12 @@ URL_VARIABLE = "AIOLOCKS_URL"
 _CREDENTIALS = re.compile(r"(://)[^\s'\"]*@|(password=)[^\s&#]+")
 
 
+class Unusable(Exception):
+    """The arguments or the server cannot be used. The text is one line that says how to fix it, without credentials."""
+
+
 class Parser(argparse.ArgumentParser):
-    """One whose errors show no credentials: an argument in the wrong place may be a URL."""
+    """A parser whose errors show no credentials: an argument in the wrong place may be a URL."""
 
     def error(self, message: str) -> NoReturn:
         super().error(_CREDENTIALS.sub(lambda found: f"{found[1]}…@" if found[1] else f"{found[2]}…", message))
@@ -29,26 +33,22 @@ def add_url(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         help="redis://HOST:PORT/DB, rediss://, unix:///PATH, redis+sentinel://HOST,HOST/SERVICE or "
-        f"redis+cluster://HOST,HOST; if left out, what the variable {URL_VARIABLE} says (better for a password, as "
-        "arguments show in lists of processes), else redis://localhost",
+        f"redis+cluster://HOST,HOST; if left out, the variable {URL_VARIABLE} (better for a password, because lists of "
+        "processes show arguments), else redis://localhost",
     )
 
 
 def url_of(arguments: argparse.Namespace) -> str:
-    """Return the URL that was given, or else that of the environment."""
-    if arguments.url is not None:  # an empty one, from an unset shell variable, is an error and not the default
+    """Return the URL of the arguments, or else of the environment."""
+    if arguments.url is not None:  # an empty URL, from an unset shell variable, is an error
         return str(arguments.url)
     return os.environ.get(URL_VARIABLE) or "redis://localhost"
 
 
 def add_prefix(parser: argparse.ArgumentParser) -> None:
     """Add ``--prefix``."""
-    parser.add_argument(
-        "--prefix",
-        type=_checked(check_prefix),
-        default="aiolocks:",
-        help="what your keys begin with, aiolocks: if left out",
-    )
+    about = "prefix of your keys, aiolocks: if left out"
+    parser.add_argument("--prefix", type=_checked(check_prefix), default="aiolocks:", help=about)
 
 
 def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object, for scripts") -> None:
@@ -68,11 +68,11 @@ def _checked(check: Callable[[Any], object]) -> Callable[[str], str]:
 
 
 name = _checked(check_name)
-"""The type of an argument that names a lock."""
+"""Type of an argument: the name of a lock."""
 
 
 def ttl(text: str) -> float:
-    """The type of an argument that says how long leases last."""
+    """Type of an argument: a TTL."""
     try:
         return check_ttl(float(text))
     except ValueError as error:
@@ -80,7 +80,7 @@ def ttl(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """The type of an argument that is a length of time."""
+    """Type of an argument: a duration."""
     try:
         given = float(text)
     except ValueError:
@@ -91,14 +91,14 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """The type of an argument that counts something."""
+    """Type of an argument: a count."""
     if len(text) > 9:
         raise argparse.ArgumentTypeError(f"must be less than 1e9, not {text!r}")
     return fencing_token(text)
 
 
 def fencing_token(text: str) -> int:
-    """The type of an argument that is a fencing token."""
+    """Type of an argument: a fencing token."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, not {text!r}")
     return int(text)

@@ -1,4 +1,4 @@
-"""`aiolocks bench`: how fast locks are on a server, when they are free and when many wait for one."""
+"""`aiolocks bench`: measure how fast locks are on a server, when they are free and when many tasks wait for one."""
 
 import argparse
 import asyncio
@@ -6,37 +6,36 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from .._core.keys import Keys
-from .._manager import LockManager
 from .._primitives.lock import Lock
 from . import _arguments
-from ._connect import answering, manager_of, ping, place_of, reason
-from ._errors import Unusable
+from ._arguments import Unusable
+from ._connect import answering, delete_keys, manager_of, ping, place_of, reason
 from ._screen import WIDTH, Line, Screen
 
 if TYPE_CHECKING:
     from ._arguments import Commands
 
-_LONGEST = 60.0
-_MOST_TASKS = 1000
+_MAX_SECONDS = 60.0
+_MAX_TASKS = 1000
 _BAR = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one situation gave."""
+    """The result of one situation."""
 
     situation: str
     pairs_per_second: float
-    """A grant and a release are a pair."""
+    """Pairs of a grant and a release."""
     median_s: float
-    """From asking to the grant."""
+    """Median time from the request to the grant."""
     p99_s: float
 
 
@@ -45,34 +44,28 @@ def register(commands: "Commands") -> None:
     parser = commands.add_parser(
         "bench",
         help="measure how fast locks are on a server",
-        description="Measure how fast locks are on a server, from one process: free ones, taken one after the other "
-        "and by many tasks at once; and one lock for which they all wait. It loads the server while it runs.",
+        description="Measure how fast locks are on a server, from one process: free locks in one task, free locks in "
+        "many tasks, and one lock for which all tasks wait. It loads the server while it runs.",
     )
     _arguments.add_url(parser)
     _arguments.add_prefix(parser)
-    parser.add_argument(
-        "--seconds",
-        type=_arguments.seconds,
-        default=2.0,
-        metavar="S",
-        help="for each of the situations, 2 if left out",
-    )
-    parser.add_argument(
-        "--tasks", type=_arguments.count, default=100, metavar="N", help="at once, 100 if left out; 1,000 at most"
-    )
+    about = "seconds per situation, 2 if left out"
+    parser.add_argument("--seconds", type=_arguments.seconds, default=2.0, metavar="S", help=about)
+    about = "number of tasks, 100 if left out, at most 1,000"
+    parser.add_argument("--tasks", type=_arguments.count, default=100, metavar="N", help=about)
     _arguments.add_json(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if not 0 < arguments.seconds <= _LONGEST or arguments.tasks > _MOST_TASKS:
-        raise Unusable(f"--seconds is more than 0 and at most {_LONGEST:g}, --tasks at most {_MOST_TASKS}")
+    if not 0 < arguments.seconds <= _MAX_SECONDS or arguments.tasks > _MAX_TASKS:
+        raise Unusable(f"--seconds is more than 0 and at most {_MAX_SECONDS:g}, --tasks at most {_MAX_TASKS}")
     url = _arguments.url_of(arguments)
     place = place_of(url) if not url.startswith("memory:") else url.partition("//")[0] + "//"
     figures = asyncio.run(_measure(arguments, url, place))
     if arguments.json:
-        told = {"server": place, "tasks": arguments.tasks, "figures": [asdict(figure) for figure in figures]}
-        print(json.dumps(told, indent=2))
+        report = {"server": place, "tasks": arguments.tasks, "figures": [asdict(figure) for figure in figures]}
+        print(json.dumps(report, indent=2))
     else:
         Screen().write(*_lines(place, figures))
     return 0
@@ -96,11 +89,13 @@ async def _measure(arguments: argparse.Namespace, url: str, place: str) -> list[
         except (RedisError, OSError) as error:
             raise Unusable(f"Redis at {place} cannot be used: {reason(error, url)}") from None
         finally:
-            await _forget(locks, arguments.prefix, names)
+            with suppress(RedisError, OSError):
+                for one in names:
+                    await delete_keys(locks.client, one, arguments.prefix, ("lock",))
 
 
 async def _situation(situation: str, locks: Sequence[Lock], seconds: float) -> Figure:
-    """Have a task take each of *locks* again and again."""
+    """Acquire each of *locks* in a loop, in a task of its own."""
     waits: list[float] = []
     began = time.perf_counter()
 
@@ -113,16 +108,6 @@ async def _situation(situation: str, locks: Sequence[Lock], seconds: float) -> F
     took = time.perf_counter() - began
     waits.sort()
     return Figure(situation, len(waits) / took, median(waits), waits[int(len(waits) * 0.99)])
-
-
-async def _forget(locks: LockManager, prefix: str, names: Sequence[str]) -> None:
-    """Delete what would stay for a day."""
-    for name in names:
-        try:
-            keys = Keys(prefix, "lock", name)
-            await locks.client.delete(keys.part(b"fence"), keys.part(b"ticket"))
-        except (RedisError, OSError):
-            return
 
 
 def _lines(place: str, figures: Sequence[Figure]) -> list[Line]:

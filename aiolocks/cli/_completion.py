@@ -1,11 +1,11 @@
-"""`aiolocks completion SHELL`: a script that completes commands and options, made of the parser itself."""
+"""`aiolocks completion SHELL`: print a script that completes commands and options, made from the parser."""
 
 import argparse
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._arguments import Commands, Parser
+    from ._arguments import Commands
 
 _BASH = """\
 # aiolocks: completion for bash; put this into ~/.bashrc:  eval "$(aiolocks completion bash)"
@@ -70,14 +70,14 @@ complete -c aiolocks -f -n __fish_use_subcommand -l help -l version
 """
 
 
-def register(commands: "Commands", parser: "Parser") -> None:
-    """Add this command to *parser*, for all commands that are there by then."""
+def register(commands: "Commands") -> None:
+    """Add this command. Its script completes the commands that *commands* has when it runs."""
     own = commands.add_parser(
         "completion",
         help="print a script that completes commands and options",
         description='Print a script that completes commands and options: eval "$(aiolocks completion bash)".',
     )
-    own.add_argument("shell", choices=sorted(_SCRIPTS), help="for which shell")
+    own.add_argument("shell", choices=sorted(_SCRIPTS), help="your shell")
 
     def run(arguments: argparse.Namespace) -> int:
         print(_SCRIPTS[arguments.shell](commands), end="")
@@ -112,16 +112,16 @@ def _bash(commands: "Commands") -> str:
 
 
 def _zsh(commands: "Commands") -> str:
-    listed = [f"    {_quoted(f'{name}:{told}')}" for name, told in _helps(commands).items()]
+    listed = [f"    {_quoted(f'{name}:{text}')}" for name, text in _helps(commands).items()]
     options = list[str]()
     for name, parser in commands.choices.items():
         specs = list[str]()
         for action in _options(parser):
-            told = re.sub(r"[\[\]:]", " ", _short(action))
+            text = re.sub(r"[\[\]:]", " ", _short(action))
             takes = f":{action.dest}:({' '.join(_choices(action))})" if action.choices else f":{action.dest}: "
             if action.option_strings:
                 specs += [
-                    _quoted(f"{option}[{told}]{'' if action.nargs == 0 else takes}") for option in action.option_strings
+                    _quoted(f"{option}[{text}]{'' if action.nargs == 0 else takes}") for option in action.option_strings
                 ]
             else:
                 specs.append(_quoted(f":{action.dest}:({' '.join(_choices(action))})" if action.choices else takes))
@@ -131,8 +131,8 @@ def _zsh(commands: "Commands") -> str:
 
 def _fish(commands: "Commands") -> str:
     lines = list[str]()
-    for name, told in _helps(commands).items():
-        lines.append(f"complete -c aiolocks -f -n __fish_use_subcommand -a {name} -d {_quoted(told)}")
+    for name, text in _helps(commands).items():
+        lines.append(f"complete -c aiolocks -f -n __fish_use_subcommand -a {name} -d {_quoted(text)}")
     for name, parser in commands.choices.items():
         begin = f"complete -c aiolocks -f -n '__fish_seen_subcommand_from {name}'"
         for action in _options(parser):

@@ -1,9 +1,9 @@
-"""How a command gets to its server: one check that everything is there, or one line that says what is missing."""
+"""Connects a command to its server, or raises `Unusable` with the problem in one line."""
 
 import asyncio
 import errno
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,33 +23,32 @@ from .._manager import LockManager
 from .._redis import clients, urls
 from .._redis.clients import behind_sentinels
 from .._redis.in_memory import SCHEME
-from ._arguments import URL_VARIABLE
-from ._errors import Unusable
+from ._arguments import URL_VARIABLE, Unusable
 
 PATIENCE = 5.0
-"""Seconds for the first answer."""
+"""Timeout in seconds for the first answer."""
 
-_LONGEST_LOOK = 2.0
-"""Seconds for finding out whether it is TLS that is in the way."""
+_TLS_TIMEOUT = 2.0
+"""Timeout in seconds to find out whether only one side uses TLS."""
 
 OLDEST = (6, 2)
 
 REFUSALS = (RedisError, RedisClusterException)
-"""Errors that redis-py raises; the one for a Cluster that is away is no RedisError."""
+"""Errors of redis-py. RedisClusterException, for a Cluster that does not answer, is not a RedisError."""
 
 _AWAY = (OSError, RedisConnectionError, RedisTimeoutError, RedisClusterException)
-"""Errors of a server that has not answered, except for those about the user or the password."""
+"""Errors of a server that does not answer, except those about the user or the password."""
 
-_UNKNOWN_OPTIONS = "this --url has options that redis-py does not know, behind its question mark"
+_UNKNOWN_OPTIONS = "this --url has options after its question mark that redis-py does not know"
 
-_OPTIONS_OF_TLS = "this --url has options of TLS, which need rediss:// (or rediss+sentinel://, rediss+cluster://)"
+_OPTIONS_OF_TLS = "this --url has options for TLS, which need rediss:// (or rediss+sentinel://, rediss+cluster://)"
 
 _NO_MEMORY = "memory:// needs the extra 'demo' of aiolocks; or give the --url of a Redis"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers and that grants locks. `url` may hold credentials; `place` may be printed."""
+    """A server that answers and grants locks. `url` may contain credentials; `place` may be printed."""
 
     url: str
     place: str
@@ -59,10 +58,10 @@ class Server:
 
 @asynccontextmanager
 async def connect(url: str, run: str) -> AsyncGenerator[Server]:
-    """Yield the server at *url*; a `memory://` without a name gets *run* as its own, so that it can be shared.
+    """Yield the server at *url*. A `memory://` without a name is called *run*, so that it can be shared.
 
     Raises:
-        Unusable: The URL is wrong, the server cannot be reached or lacks something; also when it is lost later.
+        Unusable: The URL is wrong, or the server cannot be reached or used, now or later.
     """
     in_process = url.startswith(SCHEME)
     if url.rstrip("/") == SCHEME.rstrip("/"):
@@ -80,10 +79,12 @@ async def connect(url: str, run: str) -> AsyncGenerator[Server]:
             raise Unusable(f"Redis at {place} cannot be used: {reason(error, url)}") from None
 
 
-async def forget(client: Redis, name: str) -> None:
-    """Delete what is left of a lock or semaphore that is no longer used; it would expire after a day."""
-    for kind in ("lock", "semaphore"):
-        keys = Keys("aiolocks:", kind, name)
+async def delete_keys(
+    client: Redis, name: str, prefix: str = "aiolocks:", kinds: Sequence[str] = ("lock", "semaphore")
+) -> None:
+    """Delete all keys of a name that is no longer used. Otherwise they would expire after a day."""
+    for kind in kinds:
+        keys = Keys(prefix, kind, name)
         await client.delete(keys.base, *map(keys.part, (b"fence", b"meta", b"queue", b"ticket")))
 
 
@@ -91,7 +92,7 @@ async def _try_out(locks: LockManager, name: str) -> None:
     lease = await locks.lock(name, ttl=1).try_acquire()
     if lease is not None:
         await lease.release()
-    await forget(locks.client, name)
+    await delete_keys(locks.client, name)
 
 
 def manager_of(url: str) -> LockManager:
@@ -100,7 +101,7 @@ def manager_of(url: str) -> LockManager:
     except ImportError:
         raise Unusable(_NO_MEMORY) from None
     except ValueError:
-        # Neither here nor below is the error's text shown: it may quote the URL, which may hold a password.
+        # P14: the error's text may quote the URL, which may contain a password, so it is not shown.
         raise Unusable("memory:// takes a name and nothing else, such as memory://tests") from None
 
 
@@ -118,15 +119,15 @@ def client_of(url: str) -> Any:
         client = urls.client_of(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=PATIENCE)
     except ValueError:
         raise Unusable(
-            "this --url cannot be read; it looks like redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
+            "this --url is not valid; use redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
             "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE, redis+cluster://HOST:PORT,HOST:PORT or memory://, "
-            "with special characters of a password written as %XX"
+            "and write special characters of a password as %XX"
         ) from None
     options = dict(parse_qsl(url.partition("?")[2]))
     if not url.startswith("rediss") and "ssl" not in options and any(name.startswith("ssl_") for name in options):
         raise Unusable(_OPTIONS_OF_TLS)
     make = getattr(clients.pool_of(client), "make_connection", None)
-    if make is not None:  # a Cluster's client has looked at its options already
+    if make is not None:  # a Cluster's client has checked its options already
         try:
             make()
         except (TypeError, ValueError):
@@ -135,17 +136,17 @@ def client_of(url: str) -> Any:
 
 
 def node_of(url: str, host: str, port: int) -> Redis:
-    """Return a client of one node of the Cluster at *url*, by the same credentials."""
+    """Return a client of one node of the Cluster at *url*, with the same credentials."""
     client: Redis = client_of(urls.of_node(url, host, port))
     return client
 
 
 @asynccontextmanager
 async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redis]:
-    """Yield a client that never retries; *otherwise* says what to do if it does not answer, besides starting it.
+    """Yield a client that never retries. If the server does not answer, the error says: start it, and *otherwise*.
 
     Raises:
-        Unusable: The server cannot be reached, now or later, or does not let us in.
+        Unusable: The server cannot be reached, now or later, or refuses the credentials.
     """
     try:
         client = client_of(url)
@@ -155,23 +156,23 @@ async def answering(url: str, place: str, otherwise: str) -> AsyncGenerator[Redi
             await urls.close_client(client)
         return
     except BrokenPipeError:
-        raise  # the reader of our output has gone: redis-py's own errors wrap what happens to a connection
+        raise  # the reader of our output has gone: for its connections redis-py raises its own errors
     except TimeoutError:
         why = f"no answer within {PATIENCE:g} s{await _about_tls(url)}"
     except (*REFUSALS, OSError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:
-            raise  # our own output
+            raise  # the disk of our output is full
         why = reason(error, url)
         if not is_away(error):
-            raise Unusable(f"cannot use Redis at {place}: {why}") from None  # it runs, and has answered
+            raise Unusable(f"cannot use Redis at {place}: {why}") from None  # it runs, and answered
         why += await _about_tls(url)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise Unusable(f"what answers at {place} does not speak as Redis does: correct --url") from None
+        raise Unusable(f"the server at {place} does not speak Redis's protocol: correct --url") from None
     raise Unusable(f"cannot use Redis at {place} ({why}): start it{otherwise}")
 
 
 async def _about_tls(url: str) -> str:
-    """Return what to say if the port does speak, but with TLS where the URL has none, or the other way round."""
+    """Return a hint if the port uses TLS and the URL does not, or the other way round. "" means neither."""
     scheme, _, _ = url.partition("://")
     plain = not scheme.startswith("rediss")
     if not any(await asyncio.gather(*(_answers(host, port, tls=plain) for host, port in _ports(url)))):
@@ -183,7 +184,7 @@ async def _about_tls(url: str) -> str:
 
 
 def _ports(url: str) -> list[tuple[str, int]]:
-    """Return the hosts and ports that *url* names; none if it names a unix socket."""
+    """Return the hosts and ports of *url*; none if it is a unix socket."""
     pool = clients.pool_of(client_of(url))
     if "+cluster://" in url:
         return [(str(node.host), int(node.port)) for node in pool.startup_nodes.values()]
@@ -195,9 +196,9 @@ def _ports(url: str) -> list[tuple[str, int]]:
 async def _answers(host: str, port: int, *, tls: bool) -> bool:
     """Whether a Redis answers at this port, asked with TLS or without."""
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told to it, nor believed
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # no secret is sent, and no answer trusted
     try:
-        async with asyncio.timeout(_LONGEST_LOOK):
+        async with asyncio.timeout(_TLS_TIMEOUT):
             reader, writer = await asyncio.open_connection(host, port, ssl=unchecked if tls else None)
             try:
                 writer.write(b"PING\r\n")
@@ -209,15 +210,15 @@ async def _answers(host: str, port: int, *, tls: bool) -> bool:
 
 
 async def _check(url: str, place: str) -> None:
-    """Raise Unusable unless the server answers at once and is new enough."""
-    async with answering(url, place, ", correct --url, or leave --url out") as client, asyncio.timeout(PATIENCE):
+    """Raise Unusable unless the server answers and is new enough."""
+    async with answering(url, place, ", correct --url, or omit --url") as client, asyncio.timeout(PATIENCE):
         version = await _version(client)
     if version and version < OLDEST:
         raise Unusable(f"Redis at {place} is {'.'.join(map(str, version))}; aiolocks needs 6.2 or newer")
 
 
 async def ping(client: Any) -> None:
-    """Raise an error unless a Redis answers; `answering` makes it one line."""
+    """Raise an error unless a Redis answers. `answering` turns it into one line."""
     try:
         if not await client.ping():
             raise TypeError("not PONG")
@@ -235,16 +236,16 @@ async def _version(client: Any) -> tuple[int, ...]:
 
 
 def reason(error: Exception, url: str) -> str:
-    """Return what happened in one short line, without the URL's password."""
+    """Return *error* as one short line, without the URL's password."""
     if isinstance(error.__context__, ConnectionRefusedError):
         return "connection refused"
-    if _keeps_us_out(error):
-        return _refused(error, url)
-    if isinstance(error, NoPermissionError) and "lacks the right" not in str(error):  # what locks raise says it already
+    if _is_refused(error):
+        return _credentials_hint(error, url)
+    if isinstance(error, NoPermissionError) and "lacks the right" not in str(error):  # errors of locks have it already
         error = explained(error, lambda: b"")
     text = " ".join(str(error).split()).partition(" : <")[0].rstrip(".") or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return "its certificate is not one to trust: if its authority is your own, add ?ssl_ca_certs=FILE"
+        return "its certificate is not trusted: if its authority is your own, add ?ssl_ca_certs=FILE"
     password = _options_of(url).get("password")
     if password:
         text = text.replace(password, "…")
@@ -252,12 +253,12 @@ def reason(error: Exception, url: str) -> str:
 
 
 def is_away(error: Exception) -> bool:
-    """Whether starting the server may help: it has not answered."""
-    return isinstance(error, _AWAY) and not _keeps_us_out(error)
+    """Whether the server did not answer, so that starting it may help."""
+    return isinstance(error, _AWAY) and not _is_refused(error)
 
 
 async def trouble(error: Exception, url: str) -> str:
-    """Return `reason`, and a hint if one side speaks TLS and the other does not."""
+    """Return `reason`, and a hint if only one side uses TLS."""
     return reason(error, url) + (await _about_tls(url) if is_away(error) else "")
 
 
@@ -266,14 +267,14 @@ def _options_of(url: str) -> dict[str, Any]:
     return options
 
 
-def _keeps_us_out(error: Exception) -> bool:
-    """Whether it is the user or the password that are wrong, or missing; of Sentinels, redis-py has it in its text."""
+def _is_refused(error: Exception) -> bool:
+    """Whether the user or the password is wrong or missing. For Sentinels, only redis-py's text says so."""
     words = ("authenticated", "AuthenticationError", "username-password")
     return isinstance(error, AuthenticationError) or any(word in str(error) for word in words)
 
 
-def _refused(error: Exception, url: str) -> str:
-    """Return what is the matter with the user or password, and where to give them."""
+def _credentials_hint(error: Exception, url: str) -> str:
+    """Return the problem with the user or password, and where to set them."""
     by_sentinel = isinstance(error, MasterNotFoundError)
     options = dict(parse_qsl(urlsplit(url).query)) if by_sentinel else _options_of(url)
     given = options.get("sentinel_password" if by_sentinel else "password")

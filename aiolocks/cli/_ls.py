@@ -1,4 +1,4 @@
-"""`aiolocks ls` and `aiolocks show`: which names are held or awaited, and by whom."""
+"""`aiolocks ls` and `aiolocks show`: list the names that are held or awaited, with their holders and waiters."""
 
 import argparse
 import asyncio
@@ -8,36 +8,34 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import _arguments, _names
+from ._arguments import Unusable
 from ._connect import place_of
-from ._errors import Unusable
 from ._nodes import primaries
 
 if TYPE_CHECKING:
     from ._arguments import Commands
 
 HEAD = f"{'KIND':9} {'HELD':>7} {'LEFT':>7} {'WAITING':>7}  {'BY':32} NAME"
-_MOST_SHOWN = 1000
+_MAX_SHOWN = 1000
 
 _VERY_LONG = 100 * 365 * 86400.0
-"""Seconds; what lasts longer has no useful number."""
+"""Seconds above which a duration is shown as "> 99 y"."""
 
 
 def register(commands: "Commands") -> None:
     """Add these commands to the parser."""
     listing = commands.add_parser(
         "ls",
-        help="list what is held or awaited",
-        description="List what is held or awaited, a thousand names at a time, each thousand in order. It looks "
-        "through all keys of the server, without keeping it busy; the Redis user needs the right +scan for that.",
+        help="list the names that are held or awaited",
+        description="List the names that are held or awaited, a thousand at a time, each thousand in order. It scans "
+        "all keys of the server in small steps; the Redis user needs the right +scan.",
     )
-    listing.add_argument(
-        "pattern", nargs="?", default="*", metavar="PATTERN", help="names, such as 'orders:*'; else all"
-    )
+    add_pattern(listing)
     listing.set_defaults(run=_list)
     showing = commands.add_parser(
         "show",
-        help="show who holds and who awaits one name",
-        description="Show who holds and who awaits one name. The exit status is 1 if it is neither held nor awaited.",
+        help="show the holders and waiters of one name",
+        description="Show the holders and waiters of one name. The exit status is 1 if it is neither held nor awaited.",
     )
     showing.add_argument("name", metavar="NAME", type=_arguments.name, help="the name")
     showing.set_defaults(run=_show)
@@ -50,24 +48,27 @@ def register(commands: "Commands") -> None:
 
 def add_kind(parser: argparse.ArgumentParser) -> None:
     """Add ``--kind``."""
-    parser.add_argument("--kind", choices=sorted(_names.FAMILIES), help="only of this kind; one name may be several")
+    parser.add_argument("--kind", choices=sorted(_names.FAMILIES), help="only this kind; one name may be of several")
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    return asyncio.run(_listed(arguments))
+def add_pattern(parser: argparse.ArgumentParser) -> None:
+    """Add ``PATTERN``."""
+    parser.add_argument(
+        "pattern", nargs="?", default="*", metavar="PATTERN", help="names, such as 'orders:*'; else all"
+    )
 
 
-async def _listed(arguments: argparse.Namespace) -> int:
-    """Print each page as soon as it is there, and return the exit status. The JSON is one array in the end."""
+async def _list(arguments: argparse.Namespace) -> int:
+    """Print each page as soon as it is complete, and return the exit status. The JSON is one array."""
     lead = first = "[" if arguments.json else HEAD + "\n"
     url = _arguments.url_of(arguments)
     try:
         async with primaries(url) as found:
             async for page in _names.scan(found, arguments.prefix, arguments.pattern, arguments.kind):
-                await _names.look(found, page, arguments.prefix)
+                await _names.read(found, page, arguments.prefix)
                 for name in sorted(page, key=lambda name: (name.name, name.kind)):
                     if not name.held and not name.waiting:
-                        continue  # it was released meanwhile
+                        continue  # it was released after the scan
                     if arguments.json:
                         sys.stdout.write(f"{lead}{json.dumps(_names.as_json(name))}")
                     else:
@@ -76,13 +77,13 @@ async def _listed(arguments: argparse.Namespace) -> int:
                 sys.stdout.flush()
     except Unusable:
         if arguments.json and lead != first:
-            print("]")  # so that the JSON listed so far can be read
+            print("]")  # so that the incomplete JSON is valid
         raise
     if arguments.json:
         print("[]" if lead == first else "]")
     if found.missing:
         away = f"{', '.join(found.missing)} {'does' if len(found.missing) == 1 else 'do'} not answer"
-        print(f"aiolocks ls: {away}: the names there are missing here", file=sys.stderr)
+        print(f"aiolocks ls: {away}: the names there are not listed", file=sys.stderr)
         return 2
     if lead == first and not arguments.json:
         names = "" if arguments.pattern == "*" else f", names {printable(arguments.pattern)}"
@@ -93,7 +94,7 @@ async def _listed(arguments: argparse.Namespace) -> int:
 
 
 def line(name: _names.Name) -> str:
-    """Return the line of a name in a table."""
+    """Return the row of a name in the table."""
     return (
         f"{name.kind:9} {duration(name.seconds):>7} {duration(name.remaining):>7} {waiting(name):>7}  "
         f"{cut(by(name), 32):32} {printable(name.name)}"
@@ -104,12 +105,12 @@ ENDLESS = "its lease has no expiry and its process is gone, so it never ends"
 
 
 def waiting(name: _names.Name) -> str:
-    """Return how many wait; with a plus sign where they are too many to be counted."""
+    """Return the number of waiters, with a plus sign if there are more than were counted."""
     return f"{name.waiting}{'+' if name.more_wait else ''}"
 
 
 def by(name: _names.Name) -> str:
-    """Return who holds it, in a few words."""
+    """Return the holders in a few words."""
     if not name.held:
         return "-"
     if name.limit:
@@ -122,7 +123,7 @@ def by(name: _names.Name) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time in at most seven characters."""
+    """Return a duration in at most seven characters."""
     if seconds is None:
         return "-"
     if seconds >= _VERY_LONG:
@@ -134,7 +135,7 @@ def duration(seconds: float | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Return *text* without what would move a terminal's cursor."""
+    """Return *text* with control characters escaped, because they could move a terminal's cursor."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
@@ -157,30 +158,30 @@ def _show(arguments: argparse.Namespace) -> int:
 
 async def _shown(arguments: argparse.Namespace) -> list[_names.Name]:
     url = _arguments.url_of(arguments)
-    names = await _names.named(url, arguments.prefix, arguments.name, arguments.kind, most=_MOST_SHOWN, waiters=True)
+    names = await _names.named(url, arguments.prefix, arguments.name, arguments.kind, most=_MAX_SHOWN, waiters=True)
     return [name for name in names if name.held or name.waiting]
 
 
 def lines(name: _names.Name) -> list[str]:
-    """Return all that is known of a name."""
+    """Return all that is known of a name, as lines of text."""
     limit = f", limit {name.limit}{' (pinned)' if name.pinned else ''}" if name.limit else ""
     at_least = "at least " if name.more_wait else ""
-    told = [f"{name.kind} {printable(name.name)}: {name.held} held, {at_least}{name.waiting} waiting{limit}"]
-    told += [
+    shown = [f"{name.kind} {printable(name.name)}: {name.held} held, {at_least}{name.waiting} waiting{limit}"]
+    shown += [
         f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"
         f"{printable(one.called)}  fencing token {one.fencing_token}"
         for one in name.holders
     ]
     if any(one.state == _names.ORPHANED for one in name.holders):
-        told.append(f"  {ENDLESS}: free it with aiolocks release {shlex.quote(printable(name.name))} --force")
+        shown.append(f"  {ENDLESS}: free it with aiolocks release {shlex.quote(printable(name.name))} --force")
     if name.held > len(name.holders):
-        told.append(f"  and {name.held - len(name.holders)} more")
-    told += [
+        shown.append(f"  and {name.held - len(name.holders)} more")
+    shown += [
         f"  waits   {duration(one.seconds):>7}  {_share(name, one)}{printable(one.called)}" for one in name.waiters
     ]
     if name.waiters and name.waiting > len(name.waiters):
-        told.append(f"  and {at_least}{name.waiting - len(name.waiters)} more")
-    return told
+        shown.append(f"  and {at_least}{name.waiting - len(name.waiters)} more")
+    return shown
 
 
 def _share(name: _names.Name, one: _names.Person) -> str:

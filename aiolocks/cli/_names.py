@@ -1,8 +1,7 @@
-"""Which names are held or awaited on a server, and by whom: read with plain commands, which change nothing.
+"""Reads the names that are held or awaited on a server, with their holders and waiters. Only plain reads are used.
 
-All keys of a prefix are looked at by SCAN, a thousand at a time, and what is asked of the names that were found goes
-out in pipelines of a few hundred; so a big server is never kept busy for long. Of tokens, only the id of the session
-that they begin with leaves this module.
+SCAN finds the keys of a prefix, a thousand at a time, and pipelines of a few hundred commands read the names, so a big
+server stays responsive. P14: of a token, only the id of its session is returned.
 """
 
 import hashlib
@@ -20,20 +19,20 @@ from .._core.kinds import KINDS
 from ._nodes import Primaries, primaries
 
 FAMILIES = {kind.name: kind.family for kind in KINDS if kind.leased}
-"""Kinds, and how each keeps its holders."""
+"""The data structure of the holders, by kind."""
 
 MOST = 100
-"""Holders and sessions of waiters of one name that are looked at, unless more are asked for."""
+"""Default maximum number of holders, and of waiting sessions, that are read of one name."""
 
 COUNTED = 500
-"""Maximum number of sessions of one name whose waiters are counted; as many as one script of the library counts."""
+"""Maximum number of sessions of one name whose waiters are counted, the same as in the library's scripts."""
 
 _SCANNED = 1000
 _AT_ONCE = 250
-"""Names in one pipeline."""
+"""Number of names in one pipeline."""
 
 _SESSION, _TOKEN = 11, 33
-"""Letters of a session's id and of a whole token."""
+"""Length of a session's id and of a whole token."""
 
 _GLOB = re.compile(rb"([*?\[\]\\^])")
 _ESCAPED = re.compile("%(25|7B|7D|3A)")
@@ -49,20 +48,20 @@ _MODES = {
 
 
 _Ask = Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
-"""Sends commands to the server that has a page's names, and returns the answers: see `Primaries.answers`."""
+"""A function that sends commands to one server and returns the answers: see `Primaries.answers`."""
 
 
 @final
 @dataclass(slots=True)
 class Person:
-    """A holder or waiter: its session, and what that has said of itself, if anything."""
+    """A holder or waiter, with the details that its session has published."""
 
     session: str = ""
     digest: bytes = b""
     seconds: float | None = None
-    """Since the grant, or since it came."""
+    """Seconds since the grant, or since the waiter joined the queue."""
     remaining: float | None = None
-    """Of a holder: seconds until its lease ends; None if it never does, or of a waiter."""
+    """Seconds until the lease ends. None means never, or a waiter."""
     permits: int = 1
     mode: str | None = None
     fencing_token: int = 0
@@ -76,7 +75,7 @@ class Person:
 
     @property
     def called(self) -> str:
-        """Return it in one word, or a few."""
+        """The holder or waiter in a few words."""
         who = f"{self.host}:{self.pid}" if self.host else self.session or "?"
         names = "/".join(filter(None, (self.holder, self.task)))
         return " ".join(filter(None, (who, names, self.state and f"({self.state})")))
@@ -85,30 +84,30 @@ class Person:
 @final
 @dataclass(slots=True)
 class Name:
-    """What is held or awaited."""
+    """A name that is held or awaited."""
 
     kind: str
     name: str
     base: bytes
     holders: list[Person] = field(default_factory=list[Person])
     held: int = 0
-    """How many holders there are; more than are listed, if they are many."""
+    """Number of holders, which can be more than `holders` lists."""
     waiting: int = 0
     waiters: list[Person] = field(default_factory=list[Person])
     limit: int | None = None
     pinned: bool = False
-    """No declaration changes the limit."""
+    """Whether declarations cannot change the limit."""
     more_wait: bool = False
-    """There are more than `COUNTED` sessions, so `waiting` is a lower bound."""
+    """Whether more than `COUNTED` sessions wait, so that `waiting` is a lower bound."""
 
     @property
     def seconds(self) -> float | None:
-        """For how long it has been held."""
+        """Seconds since the oldest grant."""
         return max((one.seconds for one in self.holders if one.seconds is not None), default=None)
 
     @property
     def remaining(self) -> float | None:
-        """Until when it is held, unless that is renewed."""
+        """Seconds until the last lease ends, unless it is renewed."""
         return max((one.remaining for one in self.holders if one.remaining is not None), default=None)
 
     @property
@@ -116,12 +115,12 @@ class Name:
         return sum(one.permits for one in self.holders)
 
 
-_LONGEST_NUMBER = 19
-"""Digits of the largest number that Redis counts with."""
+_MAX_DIGITS = 19
+"""Number of digits of the largest integer in Redis."""
 
 
 def split(prefix: bytes) -> Callable[[bytes], tuple[str, str, bytes] | None]:
-    """Return what takes a key apart: into kind, name and base; or None if it is no holder's and no queue."""
+    """Return a function that splits the key of holders or of a queue into kind, name and base; None for other keys."""
     words = {Keys("", kind, "x").base.partition(b":")[0].decode(): kind for kind in FAMILIES}
     form = re.compile(rb"(?s)(%b(%b):\{([^{}]*)\}([^:{}]*))(?::queue)?" % (re.escape(prefix), "|".join(words).encode()))
 
@@ -141,7 +140,7 @@ def split(prefix: bytes) -> Callable[[bytes], tuple[str, str, bytes] | None]:
 async def scan(
     there: Primaries, prefix: str, pattern: str = "*", kind: str | None = None, steps: int | None = None
 ) -> AsyncGenerator[list[Name]]:
-    """Yield what there is, page by page; each name once. *steps*: yield after each so many of SCAN, found or not."""
+    """Yield the names in pages, each name once. With *steps*, yield a page after every *steps* SCANs, even if empty."""
     parts, known = split(prefix.encode()), set[bytes]()
     match = _GLOB.sub(rb"\\\1", prefix.encode()) + b"*"
     page: list[Name] = []
@@ -164,7 +163,7 @@ async def scan(
 async def named(
     url: str, prefix: str, name: str, kind: str | None, *, most: int = MOST, waiters: bool = False
 ) -> list[Name]:
-    """Return what the server at *url* has under *name*, of one kind or of every kind: see `look`.
+    """Read *name* of one kind, or of every kind, from the server at *url*: see `read`.
 
     Raises:
         Unusable: The server cannot be asked.
@@ -174,14 +173,17 @@ async def named(
     async with primaries(url) as there:
         for one in names:
             there.require(one.base)
-        await look(there, names, prefix, most=most, waiters=waiters)
+        await read(there, names, prefix, most=most, waiters=waiters)
     return names
 
 
-async def look(
+async def read(
     there: Primaries, names: Sequence[Name], prefix: str, *, most: int = MOST, waiters: bool = False
 ) -> None:
-    """Fill in who holds *names* and how many wait, with *waiters* also who. A server that is away has none."""
+    """Fill in the holders of *names* and the number of waiters; with *waiters*, the waiters too.
+
+    If the server of a name does not answer, the name has no holders and no waiters.
+    """
     for node, of_node in there.grouped(names, lambda name: name.base):
         if node is None:
             for name in of_node:
@@ -194,9 +196,9 @@ async def look(
             now = float(seconds) + float(micros) / 1e6
             await _holders(ask, page, now, most)
             await _waiting(ask, page, now, most, waiters)
-            everybody = [one for name in page for one in (*name.holders, *name.waiters)]
-            await _introduce(there, everybody, prefix)
-            for one in everybody:
+            people = [one for name in page for one in (*name.holders, *name.waiters)]
+            await _add_details(there, people, prefix)
+            for one in people:
                 if one.endless and one.session and one.host is None and not one.state:
                     one.state = ORPHANED
 
@@ -229,10 +231,10 @@ async def _holders(ask: _Ask, page: Sequence[Name], now: float, most: int) -> No
             name.holders, name.held = [one], 1
     asked = [("HMGET", name.base + b":meta", "limit", *(token for token, _ in scored)) for name, scored in sets]
     for (name, scored), answer in zip(sets, await ask(asked), strict=True):
-        told = _list(answer) or [None] * (1 + len(scored))
-        limit = _text(told[0] or b"")
+        values = _list(answer) or [None] * (1 + len(scored))
+        limit = _text(values[0] or b"")
         name.limit, name.pinned = _number(limit.removeprefix("+")) or None, limit.startswith("+")
-        for (token, ends), known in zip(scored, told[1:], strict=True):
+        for (token, ends), known in zip(scored, values[1:], strict=True):
             share, fence, mark = _words(known or b"1 0")
             one = _person(token, fence, mark, now)
             one.remaining = ends / 1000 - now
@@ -244,18 +246,18 @@ async def _holders(ask: _Ask, page: Sequence[Name], now: float, most: int) -> No
 
 
 async def _waiting(ask: _Ask, page: Sequence[Name], now: float, most: int, waiters: bool) -> None:
-    """Count the waiters of all sessions; with *waiters*, list those of the first *most* sessions, *most* in all."""
+    """Count the waiters of all sessions. With *waiters*, list up to *most* waiters of the first *most* sessions."""
     answers = await ask([("ZRANGE", name.base + b":queue", 0, COUNTED) for name in page])
     asked, of = list[tuple[Any, ...]](), list[Name]()
     for name, answer in zip(page, answers, strict=True):
         sessions = _list(answer)
         name.waiting, name.waiters, name.more_wait = 0, [], len(sessions) > COUNTED
         for at, session in enumerate(sessions[:COUNTED]):
-            line = name.base + b":q:" + (session if isinstance(session, bytes) else session.encode())
-            asked.append(("ZCARD", line))
+            queue = name.base + b":q:" + (session if isinstance(session, bytes) else session.encode())
+            asked.append(("ZCARD", queue))
             of.append(name)
             if waiters and at < most:
-                asked.append(("ZRANGE", line, 0, most - 1, "WITHSCORES"))
+                asked.append(("ZRANGE", queue, 0, most - 1, "WITHSCORES"))
                 of.append(name)
     for name, answer in zip(of, await ask(asked), strict=True):
         if isinstance(answer, int):
@@ -278,10 +280,10 @@ def _waiter(name: Name, entry: bytes, ticket: float, now: float) -> Person:
     return one
 
 
-async def _introduce(there: Primaries, everybody: Iterable[Person], prefix: str) -> None:
-    """Add what the key of each session says. On a Cluster that key may be at another node than the keys of the name."""
+async def _add_details(there: Primaries, people: Iterable[Person], prefix: str) -> None:
+    """Add the details that sessions publish. On a Cluster, a session's key may be on another node than the name."""
     by_session = dict[str, list[Person]]()
-    for one in everybody:
+    for one in people:
         if one.session:
             by_session.setdefault(one.session, []).append(one)
 
@@ -295,10 +297,10 @@ async def _introduce(there: Primaries, everybody: Iterable[Person], prefix: str)
             ("HMGET", key(session), "host", "pid", *(one.digest for one in by_session[session])) for session in sessions
         ]
         for session, answer in zip(sessions, await there.answers(node, asked), strict=True):
-            _note_session(by_session[session], _list(answer))
+            _add_session(by_session[session], _list(answer))
 
 
-def _note_session(people: Iterable[Person], answer: Sequence[Any]) -> None:
+def _add_session(people: Iterable[Person], answer: Sequence[Any]) -> None:
     if not answer:
         return
     host, pid, *called = [None if text is None else _text(text) for text in answer]
@@ -309,22 +311,22 @@ def _note_session(people: Iterable[Person], answer: Sequence[Any]) -> None:
 
 
 def _list(answer: Any) -> list[Any]:
-    """Return an answer that is a list; of an error, an empty one."""
+    """Return *answer* if it is a list, or an empty list if it is an error."""
     return list(cast("Sequence[Any]", answer)) if isinstance(answer, list) else []
 
 
 def _scored(answer: Sequence[Any]) -> list[tuple[bytes, float]]:
-    """Return members with their scores, as RESP 2 or RESP 3 has them."""
+    """Return members with their scores, from the form of RESP 2 or RESP 3."""
     if answer and isinstance(answer[0], (list, tuple)):
         return [(member, float(score)) for member, score in answer]
     return [(answer[at], float(answer[at + 1])) for at in range(0, len(answer), 2)]
 
 
 def _words(value: bytes | str) -> tuple[bytes, bytes, str]:
-    """Return the first word, the second, and what mark the third is."""
-    words = (value if isinstance(value, bytes) else value.encode()).split()
-    first, second, mark = [*words[:3], b"", b"0", b""][:3] if len(words) < 3 else words[:3]
-    return first, second if len(words) > 1 else b"0", mark.decode(errors="replace") if len(words) > 2 else ""
+    """Return the first three words of a holder's value: token or share, fencing token, mark."""
+    words = (value if isinstance(value, bytes) else value.encode()).split()[:3]
+    first, second, mark = [*words, *(b"", b"0", b"")[len(words) :]]
+    return first, second, mark.decode(errors="replace")
 
 
 def _person(token: bytes, fence: bytes, mark: str, now: float) -> Person:
@@ -341,9 +343,9 @@ def _person(token: bytes, fence: bytes, mark: str, now: float) -> Person:
 
 
 def _number(text: Any) -> int:
-    """Return *text* as a number; 0 if it is none, as any client can write anything."""
+    """Return *text* as a number, or 0 if it is none: any client can write anything."""
     digits = b"" if text is None else text if isinstance(text, bytes) else str(text).encode()
-    return int(digits) if digits.isdigit() and len(digits) <= _LONGEST_NUMBER else 0
+    return int(digits) if digits.isdigit() and len(digits) <= _MAX_DIGITS else 0
 
 
 def _text(value: bytes | str) -> str:
@@ -351,8 +353,8 @@ def _text(value: bytes | str) -> str:
 
 
 def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
-    """Return it as JSON has it."""
-    told: dict[str, Any] = {
+    """Return *name* in the form for JSON."""
+    found: dict[str, Any] = {
         "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting, "more_wait": name.more_wait,
         "seconds": _rounded(name.seconds), "remaining": _rounded(name.remaining), "limit": name.limit,
         "pinned": name.pinned,
@@ -363,8 +365,8 @@ def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
         ],
     }  # fmt: skip
     if waiters:
-        told["waiters"] = [_as_json(one) for one in name.waiters]
-    return told
+        found["waiters"] = [_as_json(one) for one in name.waiters]
+    return found
 
 
 def _as_json(one: Person) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The servers that have the keys: one, or the primaries of a Cluster, each of which is asked by a client of its own.
+"""The servers that have the keys: one, or the primaries of a Cluster, each with its own client.
 
 A Cluster is read without redis-py's Cluster client. That client asks one primary for the list of commands, and gives up
 if this primary is dead, although the others could answer for their names.
@@ -14,11 +14,11 @@ from redis.exceptions import AskError, RedisError, ResponseError
 
 from .._core.slots import SLOTS, slot_of
 from .._redis.clients import pool_of
+from ._arguments import Unusable
 from ._connect import PATIENCE, REFUSALS, answering, is_away, node_of, ping, place_of
-from ._errors import Unusable
 
 _PRIMARY_TIMEOUT = 0.6 * PATIENCE
-"""Timeout for the first answer of each primary of a Cluster: `watch` has `PATIENCE` for that and for a look."""
+"""Timeout for the first answer of each primary of a Cluster: `watch` has `PATIENCE` for that and for a refresh."""
 
 _T = TypeVar("_T")
 _Command = tuple[Any, ...]
@@ -39,12 +39,12 @@ class Primaries:
     missing: Sequence[str] = ()
     _url: str = ""
     _owners: Sequence[_Address] = ()
-    """Of a Cluster: the address of the primary of each slot."""
+    """The address of the primary of each slot, on a Cluster."""
     _clients: dict[_Address, Any] = field(default_factory=dict[_Address, Any])
     """The client of each address that answers."""
 
     def at(self, key: bytes) -> Any | None:
-        """Return the client of the server that has *key*, or None if that does not answer."""
+        """Return the client of the server that has *key*, or None if it does not answer."""
         return self._clients.get(self._owners[slot_of(key)]) if self._owners else self.nodes[0]
 
     def require(self, key: bytes) -> None:
@@ -53,7 +53,7 @@ class Primaries:
             raise Unusable(f"{_text(self._owners[slot_of(key)])}, which has this name, does not answer")
 
     def grouped(self, things: Iterable[_T], key: Callable[[_T], bytes]) -> list[tuple[Any | None, list[_T]]]:
-        """Return *things* by the client of the server that has their *key*; by None if that server does not answer."""
+        """Group *things* by the client of the server that has their *key*, or by None if it does not answer."""
         groups = dict[int, tuple[Any | None, list[_T]]]()
         for thing in things:
             node = self.at(key(thing))
@@ -61,18 +61,18 @@ class Primaries:
         return list(groups.values())
 
     async def answers(self, node: Any, commands: Sequence[_Command]) -> list[Any]:
-        """Send *commands* to *node* at once, and return the answers.
+        """Send *commands* to *node* in one pipeline, and return the answers.
 
-        A key may be of another type than the command is for: then the answer is the error. A slot may be moving, or
-        have moved: then the node answers where its key is, and the command is sent there.
+        If a key has the wrong type for its command, the answer is the error. If its slot has moved or is moving, the
+        command is sent to the node that has it.
         """
         if not commands:
             return []
         answers = await _pipelined(node, commands)
         elsewhere = dict[_Address, list[int]]()
         for at, answer in enumerate(answers):
-            if isinstance(answer, AskError) and self._url:  # MovedError is one
-                moved: Any = answer  # redis-py says no types
+            if isinstance(answer, AskError) and self._url:  # a MovedError too
+                moved: Any = answer  # redis-py has no types for it
                 elsewhere.setdefault((moved.host, moved.port), []).append(at)
         for address, places in elsewhere.items():
             async with node_of(self._url, *address) as other:
@@ -91,10 +91,10 @@ async def primaries(url: str) -> AsyncGenerator[Primaries]:
     """Yield the servers that have the keys.
 
     Raises:
-        Unusable: The server cannot be reached, now or later, or does not let us in; or it is one node of a Cluster.
+        Unusable: The server cannot be reached, now or later, refuses the credentials, or is one node of a Cluster.
     """
     if url.startswith("memory:"):
-        raise Unusable("memory:// is seen in its own process alone; give the --url of a Redis")
+        raise Unusable("memory:// exists only in its own process; give the --url of a Redis")
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(answering(url, place_of(url), ", or correct --url"))
         if "+cluster://" in url:
@@ -105,7 +105,7 @@ async def primaries(url: str) -> AsyncGenerator[Primaries]:
 
 
 async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries:
-    """Return the primaries of the Cluster at *url*, whose clients *stack* closes; *client* is never asked."""
+    """Return the primaries of the Cluster at *url*; *stack* closes their clients. *client* is not asked."""
     startup = [(str(node.host), int(node.port)) for node in pool_of(client).startup_nodes.values()]
     owners = await _owners(url, startup, stack)
     addresses = sorted(set(owners), key=_text)
@@ -118,9 +118,9 @@ async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries
 
 
 async def _owners(url: str, startup: Sequence[_Address], stack: AsyncExitStack) -> list[_Address]:
-    """Return the primary of each slot, from the node at *startup* that answers first; *stack* awaits the others."""
+    """Return the primary of each slot, from the first node of *startup* that answers. *stack* awaits the others."""
     asking = [asyncio.ensure_future(_owners_by(url, address)) for address in startup]
-    # The others are not cancelled: redis-py can leave a connection open that is cancelled while it is being made.
+    # The others are not cancelled: redis-py may not close a connection that is cancelled while it is being made.
     stack.push_async_callback(_wait_for, asking)
     for answer in asyncio.as_completed(asking):
         try:
@@ -134,14 +134,14 @@ async def _wait_for(tasks: Sequence[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)  # an error that is never read would be logged
 
 
-async def _owners_by(url: str, teller: _Address) -> list[_Address]:
-    async with asyncio.timeout(PATIENCE), node_of(url, *teller) as node:
+async def _owners_by(url: str, asked_at: _Address) -> list[_Address]:
+    async with asyncio.timeout(PATIENCE), node_of(url, *asked_at) as node:
         asked: Any = node  # redis-py's types for it are partial
         ranges = await asked.execute_command("CLUSTER", "SLOTS")
     owners = dict[int, _Address]()
     for first, last, (host, port, *_), *_ in ranges:
-        told = host.decode() if isinstance(host, bytes) else host
-        owners |= dict.fromkeys(range(first, last + 1), (told or teller[0], int(port)))  # "": the teller's own host
+        name = host.decode() if isinstance(host, bytes) else host
+        owners |= dict.fromkeys(range(first, last + 1), (name or asked_at[0], int(port)))  # "": the host we asked
     if len(owners) < SLOTS:
         raise Unusable(f"of the Cluster at {place_of(url)}, {SLOTS - len(owners):,} slots have no primary")
     return [owners[slot] for slot in range(SLOTS)]
@@ -164,13 +164,13 @@ def _of_another_type(error: RedisError) -> bool:
 
 
 async def _refuse_a_clusters_node(client: Any, url: str) -> None:
-    """Raise Unusable if the server at *url* is one node of a Cluster: it has only some of the keys."""
+    """Raise Unusable if the server at *url* is one node of a Cluster, which has only some of the keys."""
     await ping(client)
     try:
-        told: dict[str, Any] = await client.info("cluster")
+        info: dict[str, Any] = await client.info("cluster")
     except ResponseError:
         return  # without the right to INFO
-    if told.get("cluster_enabled"):
+    if info.get("cluster_enabled"):
         scheme, _, _ = url.partition("://")
         cluster = f"{'rediss' if scheme == 'rediss' else 'redis'}+cluster://"
         raise Unusable(f"{place_of(url)} is one node of a Cluster: give --url {cluster}HOST:PORT for all of it")

@@ -1,7 +1,6 @@
-"""`aiolocks release NAME`: have those who hold a name stop, and say when they have."""
+"""`aiolocks release NAME`: stop the holders of a name, and report when they have stopped."""
 
 import argparse
-import asyncio
 import json
 import math
 import time
@@ -16,8 +15,8 @@ from .._core.errors import AcquireTimeoutError
 from .._core.who import Holder
 from .._manager import LockManager
 from . import _arguments, _names
+from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
-from ._errors import Unusable
 from ._ls import ENDLESS, add_kind, duration, lines, printable
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _KEPT = {"cooling": "not held, but kept by min_hold", "offered": "handed off, and not adopted"}
-"""Holders that no one is, by their states, and why they are in the way."""
+"""Reasons why a name is taken although no process holds it, by the state of the holder."""
 
 
 class _Revocable(Protocol):
@@ -38,10 +37,10 @@ def register(commands: "Commands") -> None:
     """Add this command to the parser."""
     parser = commands.add_parser(
         "release",
-        help="have those who hold a name stop",
-        description="Have those who hold a name stop: their next renewal is refused, they are told, and the next in "
-        "line is granted it when they have let go, or their lease has ended. The exit status is 1 if it is not held, "
-        "or still held after --timeout.",
+        help="stop the holders of a name",
+        description="Stop the holders of a name: their next renewal is refused, their work is stopped, and the next "
+        "waiter is granted the name when they have released it or their leases have ended. The exit status is 1 if the "
+        "name is not held, or still held after --timeout.",
     )
     parser.add_argument("name", metavar="NAME", type=_arguments.name, help="the name")
     _arguments.add_url(parser)
@@ -49,30 +48,29 @@ def register(commands: "Commands") -> None:
     add_kind(parser)
     parser.add_argument("--fencing-token", type=_arguments.fencing_token, metavar="N", help="only that holder")
     parser.add_argument(
-        "--force", action="store_true", help="end their leases at once: until they are told, two may be at work"
+        "--force", action="store_true", help="end their leases at once: until they notice, two holders may work"
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the effect, and change nothing")
     parser.add_argument(
-        "--timeout", type=_arguments.seconds, metavar="S", help="seconds to wait until they are gone; else for ever"
+        "--timeout",
+        type=_arguments.seconds,
+        metavar="S",
+        help="seconds to wait until they have stopped; for ever if left out",
     )
     _arguments.add_json(parser)
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    return asyncio.run(_release(arguments))
+    parser.set_defaults(run=_release)
 
 
 async def _release(arguments: argparse.Namespace) -> int:
     url = _arguments.url_of(arguments)
     found = await _held(arguments, url)
     if found is None:
-        return _tell(arguments, [], 0.0, f"{printable(arguments.name)} is not held", 1)
+        return _report(arguments, [], 0.0, f"{printable(arguments.name)} is not held", 1)
     if not arguments.json:
         print(*lines(found), sep="\n")
     would = _would(arguments, found)
     if arguments.dry_run:
-        return _tell(arguments, [], 0.0, f"would {would}", 0)
+        return _report(arguments, [], 0.0, f"would {would}", 0)
     if not arguments.json:
         print(f"{would[0].upper()}{would[1:]} …", flush=True)
     began = time.monotonic()
@@ -84,21 +82,21 @@ async def _release(arguments: argparse.Namespace) -> int:
                 fencing_token=arguments.fencing_token, force=arguments.force, timeout=arguments.timeout
             )
         except AcquireTimeoutError:
-            text = f"still held after {arguments.timeout:g} s; it is renewed no more"
-            return _tell(arguments, [], time.monotonic() - began, text, 1)
+            text = f"still held after {arguments.timeout:g} s; it is not renewed any more"
+            return _report(arguments, [], time.monotonic() - began, text, 1)
         except RuntimeError as error:
-            return _tell(arguments, [], time.monotonic() - began, str(error), 1)
+            return _report(arguments, [], time.monotonic() - began, str(error), 1)
         except (RedisError, OSError) as error:
             raise Unusable(f"Redis at {place_of(url)} cannot be used: {reason(error, url)}") from None
     took = time.monotonic() - began
     holders = "1 holder" if len(gone) == 1 else f"{len(gone)} holders"
     released = f"released: {holders} gone after {took:.1f} s"
-    told = [*([released] if gone or not kept else []), *([f"freed: {_why_kept(kept)}"] if kept else [])]
-    return _tell(arguments, gone, took, "; ".join(told), 0)
+    texts = [*([released] if gone or not kept else []), *([f"freed: {_why_kept(kept)}"] if kept else [])]
+    return _report(arguments, gone, took, "; ".join(texts), 0)
 
 
 async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
-    """Return what is meant, or None if no one holds it."""
+    """Return the name of the arguments, or None if it is not held."""
     names = await _names.named(url, arguments.prefix, arguments.name, arguments.kind)
     held = [name for name in names if name.held]
     if len(held) > 1:
@@ -108,13 +106,13 @@ async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
 
 
 def _kept(arguments: argparse.Namespace, found: _names.Name) -> list[_names.Person]:
-    """Return what is in the way without anybody at work in it, of what is meant: that is freed at once."""
-    meant = [one for one in found.holders if arguments.fencing_token in (None, one.fencing_token)]
-    return [one for one in meant if one.state in _KEPT]
+    """Return the targets that keep the name taken although no process holds it. They are freed at once."""
+    targets = [one for one in found.holders if arguments.fencing_token in (None, one.fencing_token)]
+    return [one for one in targets if one.state in _KEPT]
 
 
 def _why_kept(kept: Sequence[_names.Person]) -> str:
-    """Return why what no one holds stays taken, and until when."""
+    """Return why the name stays taken although no process holds it, and until when."""
     reasons = list[str]()
     for state, why in _KEPT.items():
         left = [one.remaining or 0.0 for one in kept if one.state == state]
@@ -137,12 +135,12 @@ def _would(arguments: argparse.Namespace, found: _names.Name) -> str:
     lasting = [one.remaining for one in found.holders if one not in kept and one.remaining is not None]
     left = duration(max(lasting, default=None))
     if arguments.force and all(one.state == _names.ORPHANED for one in found.holders):
-        return f"end what is held at once; {ENDLESS}"
+        return f"end its leases at once; {ENDLESS}"
     if arguments.force:
-        return f"end what is held at once; two may be at work until the holders are told, for up to {left}"
+        return f"end its leases at once; two holders may work until the old ones notice, for up to {left}"
     if any(one.state == _names.ORPHANED for one in found.holders):
-        return f"have it renewed no more; {ENDLESS}, and only --force frees it"
-    return f"have it renewed no more, so that its holders are told and let go; it ends in {left} at the latest"
+        return f"stop its renewal; {ENDLESS}, and only --force frees it"
+    return f"stop its renewal, so that its holders stop and release it; it ends in {left} at the latest"
 
 
 def _primitive(locks: LockManager, found: _names.Name, prefix: str) -> _Revocable:
@@ -162,7 +160,7 @@ def _primitive(locks: LockManager, found: _names.Name, prefix: str) -> _Revocabl
     return locks.lock(name, prefix=prefix)
 
 
-def _tell(
+def _report(
     arguments: argparse.Namespace, gone: tuple[Holder, ...] | list[Holder], took: float, text: str, status: int
 ) -> int:
     if arguments.json:

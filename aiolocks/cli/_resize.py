@@ -1,15 +1,14 @@
-"""`aiolocks resize NAME N`: put another limit of a semaphore in force, for everyone."""
+"""`aiolocks resize NAME N`: change a semaphore's limit for all processes."""
 
 import argparse
-import asyncio
 import json
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from . import _arguments, _names
+from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
-from ._errors import Unusable
 from ._ls import printable
 
 if TYPE_CHECKING:
@@ -21,32 +20,33 @@ def register(commands: "Commands") -> None:
     parser = commands.add_parser(
         "resize",
         help="change a semaphore's limit",
-        description="Put another limit of a semaphore in force, for everyone, at once. With a higher one waiters are "
-        "granted more; a lower one revokes nothing. It never waits.",
+        description="Change a semaphore's limit for all processes, at once. A higher limit grants permits to waiters. "
+        "A lower limit revokes nothing. It never waits.",
     )
     parser.add_argument("name", metavar="NAME", type=_arguments.name, help="the name")
-    parser.add_argument("limit", metavar="N", type=_limit, help="how many permits there are")
+    parser.add_argument("limit", metavar="N", type=_limit, help="the new limit")
     _arguments.add_url(parser)
     _arguments.add_prefix(parser)
     parser.add_argument("--kind", choices=["semaphore"], help="the only kind that has a limit")
     pins = parser.add_mutually_exclusive_group()
     pins.add_argument(
-        "--pin", action="store_true", default=None, help="processes that start later do not change it to their own"
+        "--pin",
+        action="store_true",
+        default=None,
+        help="keep this limit when processes that start later declare another",
     )
-    pins.add_argument("--unpin", dest="pin", action="store_false", default=None, help="they can change it again")
+    pins.add_argument(
+        "--unpin", dest="pin", action="store_false", default=None, help="let processes that start later change it again"
+    )
     _arguments.add_json(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_resize)
 
 
 def _limit(text: str) -> int:
-    """The type of an argument that is a limit."""
+    """Type of an argument: a limit."""
     if not text.isdecimal() or not 1 <= int(text[:11]) <= 10**9:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 1,000,000,000, not {text!r}")
     return int(text)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    return asyncio.run(_resize(arguments))
 
 
 async def _resize(arguments: argparse.Namespace) -> int:
@@ -60,8 +60,8 @@ async def _resize(arguments: argparse.Namespace) -> int:
             raise Unusable(f"Redis at {place_of(url)} cannot be used: {reason(error, url)}") from None
     pinned = before.pinned if arguments.pin is None else arguments.pin
     if arguments.json:
-        told = {"name": arguments.name, "limit": arguments.limit, "pinned": pinned, "before": before.limit}
-        print(json.dumps(told, indent=2))
+        report = {"name": arguments.name, "limit": arguments.limit, "pinned": pinned, "before": before.limit}
+        print(json.dumps(report, indent=2))
     else:
         was = "there was none" if before.limit is None else f"it was {before.limit}"
         shown = f"{arguments.limit}{' (pinned)' if pinned else ''}"

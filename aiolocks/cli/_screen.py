@@ -1,4 +1,4 @@
-"""What a command prints: lines of styled words, in colour on a terminal that has rich, in plain text anywhere else."""
+"""Prints styled lines: in colour on a terminal if rich is installed, otherwise as plain text."""
 
 import os
 import sys
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 WIDTH = 80
 
 Span = tuple[str, str]
-"""Some text and its style, in rich's words; "" is plain."""
+"""Text and its style for rich; "" is plain."""
 
 Line = Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The signs of a timeline."""
+    """The characters of a timeline."""
 
     holds: str = "█"
     waits: str = "·"
@@ -43,12 +43,12 @@ class Screen:
 
     @property
     def moves(self) -> bool:
-        """Whether lines that were written can be redrawn."""
+        """Whether the terminal can redraw lines."""
         console = self._console
         return console is not None and not console.is_dumb_terminal and console.width >= WIDTH and console.height >= 24
 
     def write(self, *lines: Line) -> None:
-        """Write the lines, now."""
+        """Write the lines and flush."""
         for line in lines:
             if self._console is None:
                 print(
@@ -59,12 +59,12 @@ class Screen:
         sys.stdout.flush()
 
     def moving(self) -> "Moving":
-        """Return a block that draws lines over and over; what it drew is gone at its end."""
+        """Return a block that redraws lines, and clears them at its end."""
         return Moving(self._console if self.moves else None)
 
 
 class Moving:
-    """A place on the screen that is redrawn; nothing at all where that cannot be."""
+    """Lines on the screen that are redrawn. It shows nothing if the terminal cannot redraw."""
 
     def __init__(self, console: "Console | None") -> None:
         self._live: RichLive | None = None
@@ -74,7 +74,7 @@ class Moving:
             self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stderr=False)
 
     def draw(self, lines: Callable[[], Iterable[Line]]) -> None:
-        """Replace what is drawn."""
+        """Replace the drawn lines."""
         if self._live is not None:
             from rich.text import Text
 
@@ -97,7 +97,7 @@ def _styled(line: Line) -> "Text":
 
 
 def _console() -> "Console | None":
-    """Return rich's console on a terminal; rich itself obeys NO_COLOR and TERM=dumb."""
+    """Return rich's console on a terminal, else None. rich obeys NO_COLOR itself."""
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return None
     try:

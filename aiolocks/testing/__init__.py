@@ -1,6 +1,6 @@
 """Tools to test code that locks: a proxy that breaks connections on purpose, a loop whose clock jumps, and checkers.
 
-A `Recorder` notes who held what and when; the checkers say what is wrong with the history.
+A `Recorder` writes down each lease, and the checkers report what is wrong with the history.
 """
 
 from ._checkers import (

@@ -1,7 +1,7 @@
-"""What must be true of every history, whatever faults there were: pure functions over recorded events.
+"""Checks that every history must pass, whatever faults there were: pure functions over recorded events.
 
-Each returns a list of texts, one for each thing that is wrong, with the events that collide; an empty list is a pass.
-C1 to C4 are the names that the project's own fault tests use for them.
+Each returns a list of errors, with the events that contradict each other. An empty list is a pass. C1 to C4 are the
+names of the checks in the project's own fault tests.
 """
 
 import re
@@ -9,30 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ._history import (
-    ACCEPTED,
-    ACQUIRED,
-    BUSY,
-    FAILED,
-    LIMIT,
-    REFUSED,
-    TIMEOUT,
-    Held,
-    HistoryEvent,
-    holds,
-    in_order,
-)
+from ._history import ACCEPTED, ACQUIRED, BUSY, FAILED, LIMIT, REFUSED, TIMEOUT, Held, HistoryEvent, holds, in_order
 
 Limits = int | Mapping[str, int]
-"""Permits that may be in use: of every name, or by name. Names that are not listed are mutexes."""
+"""Maximum number of permits in use, for every name or by name. A name that is not listed is a mutex."""
 
 
 def check_exclusion(history: Iterable[HistoryEvent], limits: Limits = 1) -> list[str]:
-    """C1: no two holds of a mutex overlap, and never more permits of a semaphore are held than its limit.
+    """C1: no two holds of a mutex overlap, and a semaphore's permits in use never exceed its limit.
 
-    A limit that shrinks revokes nothing, so each acquisition is judged: with it, no more permits were held than a limit
-    that was in force at some time from its request until its holder knew of it. "limit" events say what came into
-    force.
+    "limit" events record changes of the limit. A lower limit revokes nothing, so each acquisition is judged by the
+    largest limit that was in force between its request and the time when its holder knew of the grant.
     """
     history = list(history)
     wrong: list[str] = []
@@ -41,7 +28,7 @@ def check_exclusion(history: Iterable[HistoryEvent], limits: Limits = 1) -> list
         live: list[Held] = []
         for new in held:
             live = [other for other in live if not other.ended_by(new.start_ns)]
-            limit = _limit(changes, limits, new)
+            limit = max(_limits_in_force(changes, limits, new.start))
             if limit == 1:
                 wrong += [f"C1: two holders of {name!r}: {other}; {new}" for other in live]
             elif sum(other.start.permits for other in live) + new.start.permits > limit:
@@ -52,7 +39,7 @@ def check_exclusion(history: Iterable[HistoryEvent], limits: Limits = 1) -> list
 
 
 def check_fencing(history: Iterable[HistoryEvent]) -> list[str]:
-    """C2: a resource never took a write with a smaller fencing token than before, and no two leases shared one."""
+    """C2: a resource never accepts a fencing token smaller than an earlier one, and no two leases share a token."""
     wrong: list[str] = []
     newest: dict[str, HistoryEvent] = {}
     owners: dict[tuple[str, int], HistoryEvent] = {}
@@ -71,9 +58,9 @@ def check_fencing(history: Iterable[HistoryEvent]) -> list[str]:
 
 
 def stale_writes(history: Iterable[HistoryEvent]) -> int:
-    """Count the writes of former holders that a resource without fencing tokens would have taken.
+    """Count the writes of former holders that a resource without fencing tokens would have accepted.
 
-    If faults are injected and there are none, the faults had no effect.
+    If it is 0 although faults were injected, the faults had no effect.
     """
     return sum(event.event == REFUSED for event in history)
 
@@ -81,27 +68,24 @@ def stale_writes(history: Iterable[HistoryEvent]) -> int:
 def check_linearizable(
     history: Iterable[HistoryEvent], limits: Limits = 1, *, exclusive: bool = True, free_after: float | None = None
 ) -> list[str]:
-    """C3: the history could be that of one fenced mutex or pool of permits, on which each call acted at one instant.
+    """C3: the history is possible for one fenced mutex or pool of permits, where each call acts at one instant.
 
-    In general that question is hard, as every order of the calls must be tried. Here the server has numbered the
-    grants: fencing tokens rise with them, so only the order of the tokens can be right, and it suffices to try that
-    one. Each grant is put at the earliest instant at which it can have been: not before it was asked for, not before
-    the grants with smaller tokens, and not before enough permits had been given back. If that is after its holder knew
-    of it, no other choice helps: an earlier grant never hinders those that follow.
+    In general every order of the calls must be tried. Here fencing tokens rise with each grant, so only the order of
+    the tokens is possible. Each grant is put at its earliest possible instant: after its request, after the grants with
+    smaller tokens, and after enough permits were returned. If that is later than the time when its holder knew of it,
+    the history is wrong, because an earlier grant never hinders a later one.
 
-    What the history leaves open is decided in its favour: a grant whose request was not recorded may have come at any
-    time before its holder knew; a lease that was not recorded does not appear at all.
+    An unrecorded request may have been sent at any time before its grant. An unrecorded lease is ignored.
 
-    With *free_after*, the refusals are judged too: a call that ended as "busy" or by "timeout" is wrong if the name was
-    free from the request until the answer. The name counts as free only when no lease can be left on the server, and no
-    other call for it can have been granted or be in line. So each call has to be recorded, however it ended.
+    With *free_after*, refusals are judged too: "busy" or "timeout" is wrong if the name was free from the request until
+    the answer. The name is free only while no lease can be on the server, and no other call can have been granted or be
+    queued. So every call has to be recorded, however it ended.
 
     Args:
-        exclusive: Whether permits count at all. False where leases are lost on the server itself (its clock stepped,
-            or its data went): then only the order of the grants is promised.
+        exclusive: Whether to count permits. Pass False if the server itself lost leases (its clock stepped, or its data
+            was lost): then only the order of the grants is promised.
         free_after: Seconds until the server has ended each lease that was released, lost, or never reached its caller:
-            the longest TTL and `min_hold`, and the time for which requests can be on their way. None: a call that
-            was refused, or that gave up waiting, constrains nothing.
+            the longest TTL and `min_hold`, and the longest delay of a request. None does not judge refusals.
     """
     history = list(history)
     wrong: list[str] = [] if free_after is None or not exclusive else _false_refusals(history, limits, free_after)
@@ -113,8 +97,8 @@ def check_linearizable(
             if new.asked_ns is not None:
                 point = max(point, new.asked_ns)
             if exclusive:
-                limit = _limit(changes, limits, new)
-                earlier = [other for other in earlier if not _over(other, point)]
+                limit = max(_limits_in_force(changes, limits, new.start))
+                earlier = [other for other in earlier if not other.ended_by(point)]
                 waiting = sorted(earlier, key=_end)
                 while waiting and sum(other.start.permits for other in waiting) + new.start.permits > limit:
                     point = max(point, _end(waiting.pop(0)))
@@ -127,18 +111,18 @@ def check_linearizable(
 
 
 def check_ended(history: Iterable[HistoryEvent]) -> list[str]:
-    """C4, of the holders: each lease was released or lost, or died with its process."""
+    """C4, for holders: each lease was released or lost, or its process was killed."""
     return [f"C4: still held at the end: {held}" for held in holds(history) if held.end is None]
 
 
 def check_residue(keys: Mapping[bytes, int]) -> list[str]:
-    """C4, of the server: after the last lease and waiter only residue stays, and not for ever.
+    """C4, for the server: after the last lease and waiter only residue stays, and it expires.
 
     Residue is a fencing token, a semaphore's limit, the newest ticket of a queue, a tombstone, the last answers to a
-    lease's guards, the two marks of a `Versioned`, and what a session says of its host and process.
+    lease's guards, the two marks of a `Versioned`, and a session's record of its host and process.
 
     Args:
-        keys: Each key of the library with its PTTL, as `keys_left` returns them.
+        keys: Each key of the library with its PTTL, as returned by `keys_left`.
     """
     wrong: list[str] = []
     for key, left_ms in sorted(keys.items()):
@@ -150,14 +134,13 @@ def check_residue(keys: Mapping[bytes, int]) -> list[str]:
 
 
 _PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|ticket|agreed|[tg]:[^}]*)\Z", re.DOTALL)
-"""What may stay beside a name. The last brace ends the name's tag, and colons in the rest of a path are escaped."""
+"""Side keys that are residue. The last brace ends the name's tag, and colons in the rest of a path are escaped."""
 
 _SESSION = re.compile(rb"\A[^{]*session:[\w-]{11}\Z", re.DOTALL)
-"""It belongs to no name, and so has no tag."""
+"""The key of a session. It belongs to no name, so it has no tag."""
 
 _VERSIONS = re.compile(rb"versioned:(?:[0-9a-f]{32}:)?\{|versioned:(?:tagged|[0-9a-f]{32}):[^{]*\{")
-"""The kind stands before the first brace, as no prefix has braces; a key with a tag of its own begins before that
-brace."""
+"""A prefix has no braces, so the kind comes before the first brace, as does the start of a key with its own tag."""
 
 
 def _is_version(key: bytes) -> bool:
@@ -165,7 +148,7 @@ def _is_version(key: bytes) -> bool:
 
 
 def _false_refusals(history: list[HistoryEvent], limits: Limits, free_after: float) -> list[str]:
-    """Return the calls that got nothing, although nothing can have been in their way at any time."""
+    """Return an error for each call that was refused although the name was free all the time."""
     after_ns = round(free_after * 1e9)
     taken: dict[str, list[tuple[HistoryEvent, float, float]]] = defaultdict(list)
     for held in holds(history):
@@ -173,7 +156,7 @@ def _false_refusals(history: list[HistoryEvent], limits: Limits, free_after: flo
         taken[held.start.name].append((held.start, float("-inf") if asked is None else asked, _end(held) + after_ns))
     wrong: list[str] = []
     for event in history:
-        if event.event in (TIMEOUT, FAILED):  # it was in line, or granted a lease that never reached its caller
+        if event.event in (TIMEOUT, FAILED):  # it was queued, or granted a lease that never reached its caller
             asked = event.asked_ns
             begin = float("-inf") if asked is None else asked
             taken[event.name].append((event, begin, event.monotonic_ns + after_ns))
@@ -192,16 +175,16 @@ def _false_refusals(history: list[HistoryEvent], limits: Limits, free_after: flo
 
 
 async def keys_left(client: Any, prefix: str = "aiolocks:") -> dict[bytes, int]:
-    """Ask *client*, any `redis.asyncio.Redis`, for each key that begins with *prefix*, and its PTTL.
+    """Return each key that begins with *prefix*, and its PTTL; *client* is any `redis.asyncio.Redis`.
 
     Raises:
-        RedisError: Redis could not be asked. Cancelling is harmless.
+        RedisError: Redis could not be asked. Cancellation is harmless.
     """
     left: dict[bytes, int] = {}
     async for found in client.scan_iter(match=_literally(prefix) + "*", count=1000):
         key = found.encode() if isinstance(found, str) else found
         left_ms = await client.pttl(found)
-        if left_ms != -2:  # it has expired meanwhile
+        if left_ms != -2:  # -2: it expired after the scan
             left[key] = left_ms
     return left
 
@@ -221,11 +204,6 @@ def _limit_changes(history: list[HistoryEvent], name: str) -> list[HistoryEvent]
     return in_order(event for event in history if event.event == LIMIT and event.name == name)
 
 
-def _limit(changes: list[HistoryEvent], limits: Limits, new: Held) -> int:
-    """Return the largest limit in force at any time from the request for *new* until its holder knew of it."""
-    return max(_limits_in_force(changes, limits, new.start))
-
-
 def _limits_in_force(changes: list[HistoryEvent], limits: Limits, call: HistoryEvent) -> list[int]:
     """Return the limits that were in force at any time from the request of *call* until its end."""
     first = limits if isinstance(limits, int) else limits.get(call.name, 1)
@@ -238,10 +216,6 @@ def _limits_in_force(changes: list[HistoryEvent], limits: Limits, call: HistoryE
         elif began <= call.monotonic_ns:
             found.append(event.permits)
     return found
-
-
-def _over(held: Held, point: float) -> bool:
-    return held.end is not None and held.end.monotonic_ns <= point
 
 
 def _end(held: Held) -> float:

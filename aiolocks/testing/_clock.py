@@ -17,13 +17,13 @@ from .._manager import LockManager
 from .._redis.clients import pool_of
 
 _QUIET_TURNS = 3
-_MOST_TURNS = 10_000
-"""Turns of the loop after which a program that is never idle is left to itself."""
+_MAX_TURNS = 10_000
+"""Maximum number of iterations of the loop in which to wait for a program that is never idle."""
 
 _BEGAN = time.time()
 
 _moved = 0.0
-"""Seconds by which all clocks of this process have been moved on."""
+"""Seconds by which tests have advanced all clocks of this process."""
 
 
 def _lease_clock() -> float:
@@ -32,7 +32,7 @@ def _lease_clock() -> float:
 
 @final
 class _ServerTime:
-    """In place of the module `time`, for the in-memory server: with the time that tests have made."""
+    """Replaces the module `time` in the in-memory server, with the time of the test."""
 
     def time(self) -> float:
         jumping: Callable[[], float] | None = getattr(asyncio._get_running_loop(), "clock", None)
@@ -43,18 +43,18 @@ class _ServerTime:
 
 
 def follow_in_memory() -> None:
-    """Have in-memory servers keep the time that tests make."""
+    """Make in-memory servers use the time of the test."""
     with suppress(ImportError):
         import_module("fakeredis")
-    there = _ServerTime()
+    replacement = _ServerTime()
     for name, module in list(sys.modules.items()):
         if name.startswith("fakeredis") and getattr(module, "time", None) is time:
-            vars(module)["time"] = there
+            vars(module)["time"] = replacement
 
 
 @final
 class Clock:
-    """Moves time on for a `LockManager` on ``memory://``, and for the event loop that the test runs on::
+    """Advances time for a `LockManager` on ``memory://``, and for the event loop of the test::
 
         async def test_a_lease_that_is_not_renewed_ends():
             locks = LockManager.from_url("memory://", ttl=10, renew=False)
@@ -63,44 +63,43 @@ class Clock:
             await clock.advance(11)
             assert lease.lost
 
-    All timers come when they are due on the way, in order, so that a lease which is renewed is renewed all along.
-    What waits for something real, such as a socket or a thread, is not waited for. The time of other in-memory
-    servers in the process moves along. Leases with ``watchdog="thread"`` are not renewed on the way, as their thread
-    lives in real time.
+    All timers fire in order when they are due, so a lease is renewed all the time. Sockets and threads are real, and
+    are not waited for: leases with ``watchdog="thread"`` are not renewed, because their thread uses real time. Other
+    in-memory servers in the process follow the same clock.
 
     Args:
-        locks: From ``LockManager.from_url("memory://")``. Nothing may have been locked with it so far.
+        locks: A manager from ``LockManager.from_url("memory://")`` that has not been used yet.
 
     Raises:
         TypeError: Not a manager on an in-memory server.
-        RuntimeError: Something was locked with it before.
+        RuntimeError: The manager has been used.
     """
 
     def __init__(self, locks: LockManager) -> None:
         given: object = locks
         pool = pool_of(given.client) if isinstance(given, LockManager) else None
         if pool is None or not pool.connection_class.__module__.startswith("fakeredis"):
-            raise TypeError('a Clock moves the time of a LockManager.from_url("memory://"), and of no real server')
+            raise TypeError('a Clock moves only the time of a LockManager.from_url("memory://"), not of a real server')
         if Session.begun(pool):
             raise RuntimeError("make the Clock before the first lock is taken with this manager")
-        setattr(Context, "clock", staticmethod(_lease_clock))  # noqa: B010  # as a static method it is not bound
+        setattr(Context, "clock", staticmethod(_lease_clock))  # noqa: B010  # a function in a class would be bound
         follow_in_memory()
 
     async def advance(self, seconds: Duration) -> None:
-        """Move time on, and let everything happen that is due on the way.
+        """Advance the time, and run everything that is due until then.
 
         Args:
             seconds: Seconds, or a timedelta.
 
         Raises:
-            RuntimeError: The loop is not one of asyncio's own, as uvloop's is not.
+            RuntimeError: The loop is not one of asyncio's own (uvloop's is not).
 
-        After a cancellation as much time has passed as has.
+        A cancellation stops the clock where it is.
         """
         global _moved
         left = check_seconds("seconds", seconds)
         if left < 0:
-            raise ValueError(f"time goes on, and never back: seconds must be >= 0, not {seconds!r}")
+            raise ValueError(f"time never goes back: seconds must be >= 0, not {seconds!r}")
         loop = _movable(asyncio.get_running_loop())
         end = _moved + left
         await _settle(loop)
@@ -111,9 +110,9 @@ class Clock:
 
 
 def lose(lease: Lease, reason: str = "taken away by a test") -> None:
-    """Have *lease* lost at once, as if its key had been deleted: its body is stopped and told, and the name is free.
+    """Lose *lease* at once, as if its key had been deleted: its body is cancelled, and the name is free.
 
-    For tests of what a program does then. On any server.
+    For tests of how a program reacts, on any server.
     """
     state = state_of(lease)
     state.lose(reason)
@@ -121,7 +120,7 @@ def lose(lease: Lease, reason: str = "taken away by a test") -> None:
 
 
 def _movable(loop: asyncio.AbstractEventLoop) -> Any:
-    """Return *loop*, whose time can be moved."""
+    """Return *loop*, prepared so that its time can be advanced."""
     if not isinstance(loop, asyncio.BaseEventLoop):
         raise RuntimeError(f"a Clock moves the time of asyncio's own loops, not of a {type(loop).__name__}")
     if "time" not in vars(loop):
@@ -134,9 +133,9 @@ def _time_of(real: Callable[[], float], moved_before: float) -> float:
 
 
 async def _settle(loop: Any) -> None:
-    """Go on until nothing happens any more without time."""
+    """Wait until nothing more happens unless time advances."""
     quiet = 0
-    for _ in range(_MOST_TURNS):
+    for _ in range(_MAX_TURNS):
         await asyncio.sleep(0)
         quiet = 0 if loop._ready else quiet + 1
         if quiet == _QUIET_TURNS:

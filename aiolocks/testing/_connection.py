@@ -1,6 +1,6 @@
-"""One client's connection through the fault proxy: two sockets, and the messages under way between them.
+"""One client's connection through the fault proxy: two sockets, and the messages between them.
 
-Every message is judged twice, when it comes and when it leaves, so that a fault also hits what is under way.
+Faults are checked when a message comes and again when it is passed on, so they also hit messages in transit.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from typing import Generic, Literal, TypeVar, cast, final
 from ._resp import Pairing, Scanner, starts_replication, verb
 
 Loss = Literal["reset", "black_hole"]
-"""How a message is lost: the connection is reset, or stays open and carries nothing any more."""
+"""Way to lose a message: reset the connection, or keep it open and deliver nothing more."""
 
 Way = Literal["requests", "replies"]
 """One direction."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""SO_LINGER: on, 0 seconds. Closing then sends RST instead of FIN."""
+"""SO_LINGER on, with 0 seconds: a close then sends RST instead of FIN."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """What is broken now, for all connections of one proxy, and what was seen."""
+    """The present faults of all connections of one proxy, and the counted requests."""
 
     delay_requests: float = 0.0
     delay_replies: float = 0.0
@@ -37,18 +37,18 @@ class Faults:
         default_factory=list[tuple[Way, bytes | None, Loss | float]]
     )
 
-    def see(self, request: bytes) -> None:
-        """Count a request and tell the observer, who may change anything here."""
+    def count(self, request: bytes) -> None:
+        """Count a request and call the observer, which may change any fault."""
         self.requests += 1
         if self.on_request is not None:
             self.on_request(request)
 
     def swallows(self, way: Way) -> bool:
-        """Whether everything in that direction is lost now."""
+        """Whether everything in this direction is lost now."""
         return self.black_hole is True or self.black_hole == way
 
     def fate(self, way: Way, request: bytes) -> Loss | float:
-        """Return how *request*, or the reply to it, is to be lost, or by how much to be late; forget that order."""
+        """Return the loss or delay for *request* or its reply, and remove the order that says so."""
         for order in self.orders:
             where, match, fate = order
             if where == way and (match is None or match in request):
@@ -62,26 +62,26 @@ Item = TypeVar("Item")
 
 @final
 class Connection:
-    """Pass messages on between one client and Redis, as far as the faults allow."""
+    """Passes messages between one client and Redis, as far as the faults allow."""
 
     def __init__(self, faults: Faults, on_gone: Callable[["Connection"], None]) -> None:
-        self.client = _End(self._come_from_client, self.settle)
-        self._server = _End(self._come_from_server, self.settle)
-        self._requests: _Direction[bytes] = _Direction(self._leave_for_server, self.settle)
-        self._replies: _Direction[tuple[bytes, Loss | None]] = _Direction(self._leave_for_client, self.settle)
+        self.client = _End(self._on_client_data, self.settle)
+        self._server = _End(self._on_server_data, self.settle)
+        self._requests: _Direction[bytes] = _Direction(self._send_to_server, self.settle)
+        self._replies: _Direction[tuple[bytes, Loss | None]] = _Direction(self._send_to_client, self.settle)
         self._request_scanner = Scanner()
         self._reply_scanner = Scanner()
         self._pairing = Pairing()
         self._faults = faults
         self._on_gone = on_gone
-        self._dead: set[Way] = set()  # has lost something; TCP delivers in order or not at all, so nothing may follow
-        self._deaf = False  # a request was lost, so none that follows it arrives; those before it do
+        self._dead: set[Way] = set()  # directions that lost something: TCP delivers in order, so nothing may follow
+        self._deaf = False  # a request was lost, so no later one arrives; earlier ones do
         self.verbs: set[bytes] = set()
-        """What the client has sent so far, in lower case."""
+        """The commands that the client has sent, in lower case."""
         self._replicating = False
 
     async def open(self, accepted: socket.socket, host: str, port: int, path: str | None) -> None:
-        """Take over an accepted socket and connect to Redis. If that fails, the client is reset."""
+        """Take over an accepted socket and connect to Redis. If that fails, reset the client."""
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(lambda: self.client, accepted)
@@ -92,17 +92,17 @@ class Connection:
         except OSError:
             self.client.cut()
         finally:
-            self.client.give_up_unless_opened()
-            self._server.give_up_unless_opened()
+            self.client.end_unless_opened()
+            self._server.end_unless_opened()
             self.settle()
 
     def settle(self) -> None:
-        """Deliver what is due, then pass on that one end is gone. A black hole swallows a close too."""
+        """Deliver messages that are due, then pass on a close. A black hole swallows closes too."""
         if self._server.opened and not self._faults.holding:
             self._requests.flush()
         self._replies.flush()
         if self.client.gone and not self._requests and not self._faults.swallows("requests"):
-            # Not close(): with replies unread that resets, and Redis may then drop requests it has not read.
+            # With unread replies, close() would reset, and Redis might discard requests that it has not read.
             self._server.finish()
         if self._server.gone and not self._replies and not self._faults.swallows("replies"):
             self.client.close()
@@ -112,7 +112,7 @@ class Connection:
             self._on_gone(self)
 
     def abandon(self) -> None:
-        """Reset both ends; nothing more is delivered."""
+        """Reset both ends and deliver nothing more."""
         self._dead = {"requests", "replies"}
         self.client.cut()
         self._server.cut()
@@ -123,10 +123,10 @@ class Connection:
             self._dead.add(way)
         return way in self._dead
 
-    def _come_from_client(self, chunk: bytes) -> None:
+    def _on_client_data(self, chunk: bytes) -> None:
         self._swallows("requests")
         for request in self._request_scanner.feed(chunk):
-            self._faults.see(request)
+            self._faults.count(request)
             self.verbs.add(verb(request))
             if self._deaf or self._swallows("requests"):
                 continue
@@ -139,7 +139,7 @@ class Connection:
                 self._requests.push(request, fate)
         self.settle()
 
-    def _leave_for_server(self, requests: list[bytes]) -> None:
+    def _send_to_server(self, requests: list[bytes]) -> None:
         if self._swallows("requests"):
             return
         for request in requests:
@@ -150,7 +150,7 @@ class Connection:
                 self._pairing.ask(request)
         self._server.write(b"".join(requests))
 
-    def _come_from_server(self, chunk: bytes) -> None:
+    def _on_server_data(self, chunk: bytes) -> None:
         if self._swallows("replies"):
             return
         for reply in self._reply_scanner.feed(chunk):
@@ -162,7 +162,7 @@ class Connection:
                 self._replies.push((reply, None), fate)
         self.settle()
 
-    def _leave_for_client(self, replies: list[tuple[bytes, Loss | None]]) -> None:
+    def _send_to_client(self, replies: list[tuple[bytes, Loss | None]]) -> None:
         if self._swallows("replies"):
             return
         intact: list[bytes] = []
@@ -180,7 +180,7 @@ class Connection:
 
 @final
 class _Direction(Generic[Item]):
-    """What is under way in one direction: leaves in the order it came, after the delay in force then."""
+    """The messages in transit in one direction, delivered in order. Each has the delay that applied when it came."""
 
     def __init__(self, deliver: Callable[[list[Item]], None], wake: Callable[[], None]) -> None:
         self._deliver = deliver
@@ -195,7 +195,7 @@ class _Direction(Generic[Item]):
         self._queue.append((asyncio.get_running_loop().time() + delay, item))
 
     def flush(self) -> None:
-        """Deliver all that is due; have `wake` called when more will be."""
+        """Deliver the messages that are due, and call `wake` when the next one is."""
         loop = asyncio.get_running_loop()
         items: list[Item] = []
         while self._queue and self._queue[0][0] <= loop.time():
@@ -218,7 +218,7 @@ class _Direction(Generic[Item]):
 
 @final
 class _End(asyncio.Protocol):
-    """One of the two sockets. Its end, like its data, is told once."""
+    """One of the two sockets. It reports its data and its end once."""
 
     def __init__(self, on_data: Callable[[bytes], None], on_gone: Callable[[], None]) -> None:
         self.gone = False
@@ -252,13 +252,13 @@ class _End(asyncio.Protocol):
             self._transport.write(data)
 
     def finish(self) -> None:
-        """Say that nothing more comes; Redis then reads what came before, and closes."""
+        """Send FIN: Redis then reads the earlier requests, and closes."""
         if self._transport is not None and not self._transport.is_closing() and not self._finished:
             self._finished = True
             self._transport.write_eof()
 
     def close(self) -> None:
-        """Close once all that was written has been sent."""
+        """Close after sending everything that was written."""
         if self._transport is not None:
             self._transport.close()
 
@@ -271,6 +271,6 @@ class _End(asyncio.Protocol):
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._transport.abort()
 
-    def give_up_unless_opened(self) -> None:
-        """Count as gone when no connection came about."""
+    def end_unless_opened(self) -> None:
+        """Treat it as gone if connecting failed."""
         self.gone = self.gone or not self.opened

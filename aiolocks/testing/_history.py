@@ -1,8 +1,8 @@
-"""A history: what each holder saw, in one order of time, for the checkers to judge.
+"""A history: the events that each holder saw, in order of time, for the checkers to judge.
 
-Several processes of one host write it together, because CLOCK_MONOTONIC is one clock for all of them. A holder records
-`acquired` after it was granted, and `released` or `lost` before another process can know of it; so what overlaps in the
-history overlapped in truth.
+Several processes of one host can write it, because CLOCK_MONOTONIC is one clock for all of them. A holder records
+`acquired` after the grant, and `released` or `lost` before another process can know of the end. So leases that overlap
+in the history did overlap.
 """
 
 import json
@@ -25,21 +25,21 @@ Log: TypeAlias = "str | os.PathLike[str]"
 @final
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One thing that happened. Kinds of event that are not listed here may be recorded too, and mean nothing.
+    """One event. The checkers ignore kinds of event that are not listed here.
 
     Attributes:
-        monotonic_ns: When, by CLOCK_MONOTONIC.
-        pid: To whom.
-        event: "acquired", "released", "lost"; "killed" (the process was, with all that it held); "accepted",
-            "refused" (a resource that checks fencing tokens took a write, or did not); "limit" (a semaphore's, in
-            *permits*, is in force from now on); "busy" (a call that asked once ended without a lease, because the
-            name was held), "timeout" (a call waited and gave up), "failed" (a call was cancelled or raised another
-            error, so it may have been granted a lease).
+        monotonic_ns: Time of the event, by CLOCK_MONOTONIC.
+        pid: Process of the holder or caller.
+        event: "acquired", "released", "lost". "killed": the process was killed, with all its leases. "accepted",
+            "refused": the answer of a resource that checks fencing tokens. "limit": from now on *permits* is the limit
+            of the semaphore. "busy": a call that asked once ended without a lease, because the name was held.
+            "timeout": a call waited and gave up. "failed": a call was cancelled or raised another error, so it may have
+            been granted a lease.
         token: The lease's token.
         fence: The lease's fencing token.
-        name: What is held.
-        permits: How many permits of a semaphore the lease has.
-        asked_ns: When the caller had asked for what has now happened; None if that was not recorded.
+        name: The name of the lock or semaphore.
+        permits: Number of a semaphore's permits that the lease has.
+        asked_ns: Time of the request that led to this event, or None if it was not recorded.
     """
 
     monotonic_ns: int
@@ -61,35 +61,34 @@ class HistoryEvent:
 @final
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One lease as its holder saw it, from its grant to its end; `end` is None if there was none."""
+    """One lease as its holder saw it, from its grant to its end. `end` is None if no end was recorded."""
 
     start: HistoryEvent
     end: HistoryEvent | None
 
     @property
     def start_ns(self) -> int:
-        """When the holder knew that it held."""
+        """Time when the holder knew of the grant."""
         return self.start.monotonic_ns
 
     @property
     def asked_ns(self) -> int | None:
-        """When it had asked; the grant came between."""
+        """Time of the request, which was before the grant."""
         return self.start.asked_ns
 
-    def ended_by(self, at_ns: int) -> bool:
-        """Whether it was over at *at_ns*: one may begin in the nanosecond in which another ends."""
+    def ended_by(self, at_ns: float) -> bool:
+        """Whether it was over at *at_ns*. Another lease may begin in the same nanosecond."""
         return self.end is not None and self.end.monotonic_ns <= at_ns
 
     def __str__(self) -> str:
-        return f"{self.start} and {f'{self.end.event} at {self._end_time()}' if self.end else 'never let it go'}"
-
-    def _end_time(self) -> str:
-        return f"{self.end.monotonic_ns / 1e9:.6f}" if self.end else ""
+        if self.end is None:
+            return f"{self.start} and never released it"
+        return f"{self.start} and {self.end.event} at {self.end.monotonic_ns / 1e9:.6f}"
 
 
 @final
 class Recorder:
-    """Append events to a file, each by one write, so that lines of several processes never mix.
+    """Append events to a file, each by one write, so that several processes can share the file.
 
     ::
 
@@ -102,16 +101,16 @@ class Recorder:
             finally:
                 recorder.record("released" if lease.held else "lost", lease)
 
-    A call that ends without a lease is recorded by its name, for `check_linearizable` to judge::
+    Record a call that ends without a lease by the name, for `check_linearizable`::
 
         asked = time.monotonic_ns()
         if await lock.try_acquire() is None:
             recorder.record("busy", name=lock.name, asked_ns=asked)
 
-    A holder that was stopped (SIGSTOP, a blocked loop) notes its loss only when it runs again. Its lease was over at
-    `lease.remaining()` seconds after it was last looked at: give that as *at_ns*.
+    A holder that was stopped (SIGSTOP, a blocked loop) records its loss only when it runs again. Pass the end of its
+    lease as *at_ns*: the time of its last check plus the `lease.remaining()` of that check.
 
-    The file holds tokens, which are as good as the leases while those last.
+    The file contains tokens. Anyone who reads it can use the leases while they last.
     """
 
     def __init__(self, path: Log) -> None:
@@ -128,7 +127,7 @@ class Recorder:
         at_ns: int | None = None,
         pid: int | None = None,
     ) -> None:
-        """Record that *event* happened to *lease*: now if not *at_ns*, and in this process if not in *pid*."""
+        """Record *event* of *lease*, by default now and in this process."""
         entry = HistoryEvent(
             time.monotonic_ns() if at_ns is None else at_ns,
             os.getpid() if pid is None else pid,
@@ -153,15 +152,15 @@ def read_history(path: Log) -> list[HistoryEvent]:
 
 
 def in_order(events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
-    """Return *events* in order of time; of one instant, in the order in which they were recorded."""
+    """Return *events* in order of time. Events of one instant stay in the order in which they were recorded."""
     return sorted(events, key=lambda event: event.monotonic_ns)
 
 
 def holds(events: Iterable[HistoryEvent]) -> list[Held]:
-    """Return each hold in order of its start.
+    """Return all leases, in order of their start.
 
     Raises:
-        ValueError: One process acquired twice with one token, without an end between.
+        ValueError: One process acquired twice with the same token, without an end between.
     """
     finished: list[Held] = []
     begun: dict[tuple[int, str, str], HistoryEvent] = {}

@@ -1,6 +1,6 @@
-"""A TCP proxy in front of Redis that delays, loses, holds back and cuts on purpose.
+"""A TCP proxy in front of Redis that delays, loses and holds messages back, and cuts connections.
 
-It moves whole RESP messages, so that a fault hits one request or one reply and never half of one.
+It passes on whole RESP messages, so a fault hits exactly one request or reply.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ _HOST = "127.0.0.1"
 
 @final
 class FaultProxy:
-    """Stand between clients and one Redis, and break what the test says, when it says so.
+    """Stands between clients and one Redis, and injects the faults that the test orders.
 
-    Clients connect to `url`. *path* is a unix socket and goes before *host* and *port*. All controls may be changed
-    at any time; delays are seconds or a timedelta. Plain RESP 2 and 3 only, no TLS. Leaving the block cuts everything.
+    Clients connect to `url`. *path* is a unix socket and takes precedence over *host* and *port*. All controls may be
+    changed at any time; delays are seconds or a timedelta. It supports RESP 2 and 3 without TLS. The end of the block
+    resets all connections.
 
     ::
 
@@ -27,12 +28,12 @@ class FaultProxy:
             redis = Redis.from_url(proxy.url)
             proxy.drop_next_reply(b"SET")
 
-    What a client sent before it went away still reaches Redis, however late: networks do that, and it is how a
-    request arrives after its undo.
+    A request that a client sent before it disconnected still reaches Redis, however late, as in real networks. So a
+    request can arrive after its undo.
 
     Attributes:
-        refuse: Accept new connections only to close them at once.
-        connections_total: How many connections were accepted, refused ones included.
+        refuse: Whether to close new connections at once.
+        connections_total: Number of connections, including refused ones.
     """
 
     def __init__(self, host: str = _HOST, port: int = 6379, *, path: str | None = None) -> None:
@@ -54,22 +55,22 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        """What a client is made from."""
+        """The URL for clients."""
         return f"redis://{_HOST}:{self.port}"
 
     @property
     def connections_open(self) -> int:
-        """How many clients are connected now."""
+        """Number of connected clients."""
         return sum(connection.client.open for connection in self._connections)
 
     @property
     def requests(self) -> int:
-        """How many requests came, lost ones included."""
+        """Number of requests from clients, including lost ones."""
         return self._faults.requests
 
     @property
     def on_request(self) -> Callable[[bytes], object] | None:
-        """Called with the bytes of each request when it comes, before its fate is decided."""
+        """Function called with the bytes of each request from a client, before any fault is chosen for it."""
         return self._faults.on_request
 
     @on_request.setter
@@ -78,7 +79,7 @@ class FaultProxy:
 
     @property
     def delay_requests(self) -> float:
-        """Seconds that what comes from now on spends on its way to Redis. Order is kept."""
+        """Delay in seconds for each request from now on. Order is kept."""
         return self._faults.delay_requests
 
     @delay_requests.setter
@@ -87,7 +88,7 @@ class FaultProxy:
 
     @property
     def delay_replies(self) -> float:
-        """Seconds that what Redis sends from now on spends on its way to the client. Order is kept."""
+        """Delay in seconds for each reply from now on. Order is kept."""
         return self._faults.delay_replies
 
     @delay_replies.setter
@@ -96,12 +97,10 @@ class FaultProxy:
 
     @property
     def black_hole(self) -> bool | Way:
-        """While true, whatever either side sends is swallowed, a close included; connections stay open.
+        """While true, connections stay open but deliver nothing, in both directions or only "requests" or "replies".
 
-        "requests" or "replies" swallows what goes in that direction alone.
-
-        A connection that lost something carries nothing any more in that direction, even after this is false again:
-        TCP delivers in order or not at all. One that lost nothing goes on.
+        Closes are swallowed too. A connection that lost something delivers nothing more in that direction, even after
+        this is False again, because TCP delivers in order or not at all. Other connections continue.
         """
         return self._faults.black_hole
 
@@ -113,45 +112,45 @@ class FaultProxy:
         self._settle()
 
     def hold_requests(self) -> None:
-        """Keep requests back from now on, those being delayed included."""
+        """Hold back all requests from now on, including delayed ones."""
         self._faults.holding = True
 
     def release_requests(self) -> None:
-        """Deliver what was kept back, even of clients that are gone."""
+        """Deliver the requests that were held back, even of clients that have disconnected."""
         self._faults.holding = False
         self._settle()
 
     def drop_next_reply(self, match: bytes | None = None, how: Loss = "reset") -> None:
-        """Lose the next reply to a request whose raw bytes contain *match*; the request does reach Redis.
+        """Lose the next reply to a request whose raw bytes contain *match*. The request does reach Redis.
 
         Args:
             match: Part of the request as sent (a verb, a key); None matches any request.
-            how: "reset" cuts the connection (RST); "black_hole" leaves it open, and nothing passes any more.
+            how: "reset" cuts the connection (RST). "black_hole" keeps it open, but nothing more is delivered.
         """
         self._order("replies", match, how)
 
     def drop_next_request(self, match: bytes | None = None, how: Loss = "reset") -> None:
-        """Lose the next request whose raw bytes contain *match*, and what follows it on that connection.
+        """Lose the next request whose raw bytes contain *match*, and all later requests on that connection.
 
         Args:
-            match: As for `drop_next_reply`.
-            how: "reset" cuts the connection (RST); "black_hole" leaves it open, and answers still come.
+            match: The same as for `drop_next_reply`.
+            how: "reset" cuts the connection (RST). "black_hole" keeps it open, and replies are still delivered.
         """
         self._order("requests", match, how)
 
     def delay_next_reply(self, delay: Duration, match: bytes | None = None) -> None:
-        """Delay the next reply to a request that contains *match* by *delay*, and what follows it."""
+        """Delay the next reply to a request that contains *match* by *delay*, and the replies after it."""
         self._faults.orders.append(("replies", match, check_seconds("delay", delay)))
 
     def delay_next_request(self, delay: Duration, match: bytes | None = None) -> None:
-        """Delay the next request that contains *match* by *delay*, and what follows it."""
+        """Delay the next request that contains *match* by *delay*, and the requests after it."""
         self._faults.orders.append(("requests", match, check_seconds("delay", delay)))
 
     def cut_all(self, verb: bytes | None = None) -> None:
-        """Reset (RST) every client's connection now. Requests on their way still reach Redis.
+        """Reset (RST) every client's connection now. Requests that were sent before still reach Redis.
 
         Args:
-            verb: Only connections over which this command was sent, such as b"SUBSCRIBE".
+            verb: Reset only connections over which this command was sent, such as b"SUBSCRIBE".
         """
         for connection in list(self._connections):
             if verb is None or verb.lower() in connection.verbs:
@@ -178,7 +177,7 @@ class FaultProxy:
         await asyncio.gather(*self._opening, return_exceptions=True)
         for connection in list(self._connections):
             connection.abandon()
-        while self._connections:  # an aborted transport closes its socket in one of the loop's next turns
+        while self._connections:  # an aborted transport closes its socket in a later iteration of the loop
             self._one_less.clear()
             await self._one_less.wait()
 
@@ -194,13 +193,13 @@ class FaultProxy:
             accepted.close()
             return
         accepted.setblocking(False)
-        connection = Connection(self._faults, self._forget)
+        connection = Connection(self._faults, self._discard)
         self._connections.add(connection)
         task = asyncio.get_running_loop().create_task(connection.open(accepted, *self._upstream))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    def _forget(self, connection: Connection) -> None:
+    def _discard(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self._one_less.set()
 

@@ -1,4 +1,4 @@
-"""Where RESP messages end, and which request a reply answers. Nothing here does I/O.
+"""Finds the ends of RESP messages, and the request that each reply answers. Nothing here does I/O.
 
 Redis's protocol, versions 2 and 3: https://redis.io/docs/latest/develop/reference/protocol-spec/
 """
@@ -14,12 +14,12 @@ _REPLICATING = frozenset({b"sync", b"psync"})
 
 @final
 class Scanner:
-    """Cut one direction of a connection into whole messages, however it arrives in pieces."""
+    """Split one direction of a connection into whole messages, however its bytes arrive."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._at = 0  # how much of the buffer is known to belong to the message being read
-        self._missing = 1  # elements of that message still to come; nesting does not matter for where it ends
+        self._at = 0  # the end of the elements that were read of the current message
+        self._missing = 1  # elements of that message that have yet to come; nesting does not matter
         self._raw = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -32,7 +32,7 @@ class Scanner:
         return messages
 
     def stop_parsing(self) -> None:
-        """Return everything as it comes from now on: a replication stream is not made of messages."""
+        """From now on return everything as it comes: a replication stream has no messages."""
         self._raw = True
         self._at = 0
 
@@ -44,7 +44,7 @@ class Scanner:
         return message
 
     def _pass_element(self) -> bool:
-        """Step over one scalar or one header of an aggregate; False if it has not arrived whole."""
+        """Step over one scalar or one header of an aggregate. Return False if it is incomplete."""
         line_end = self._buffer.find(b"\r\n", self._at)
         if line_end < 0:
             return False
@@ -52,7 +52,7 @@ class Scanner:
         try:
             size = int(self._buffer[self._at + 1 : line_end])
         except ValueError:
-            kind, size = b"", 0  # a status, an error, an inline command: it is its line
+            kind, size = b"", 0  # a status, an error or an inline command ends with its line
         end = line_end + 2
         if kind in (b"$", b"=", b"!"):
             end += size + 2 if size >= 0 else 0
@@ -63,7 +63,7 @@ class Scanner:
         elif kind == b"%":
             self._missing += 2 * size
         elif kind == b"|":
-            self._missing += 2 * size + 1  # attributes come before the element that they describe
+            self._missing += 2 * size + 1  # attributes come before their element
         self._at = end
         self._missing -= 1
         return True
@@ -72,29 +72,29 @@ class Scanner:
 @dataclass(slots=True)
 class _Asked:
     request: bytes
-    missing: int = 1  # replies still to come: SUBSCRIBE has one for each channel
+    missing: int = 1  # replies that have yet to come: SUBSCRIBE has one per channel
     subscribing: bool = False
 
 
 @final
 class Pairing:
-    """Tell which request each reply answers. Redis answers in order, but pushes messages in between."""
+    """Finds the request of each reply. Redis replies in order, but pushes messages in between."""
 
     def __init__(self) -> None:
         self._asked: deque[_Asked] = deque()
         self._subscriber = False
 
     def ask(self, request: bytes) -> None:
-        """Note a request that is on its way."""
+        """Add a request that is sent now."""
         subscribing = verb(request) in _SUBSCRIBING
         self._subscriber = self._subscriber or subscribing
         channels = int(request[1 : request.index(b"\r\n")]) - 1 if subscribing else 0
         self._asked.append(_Asked(request, max(channels, 1), subscribing))
 
     def answer(self, reply: bytes) -> bytes | None:
-        """Return the request that *reply* answers; None if it is a push message."""
+        """Return the request of *reply*, or None if it is a push message."""
         word = verb(reply)
-        # RESP 2 has no type for pushes. There, a subscriber's connection carries nothing else that looks like one.
+        # RESP 2 has no type for pushes, but no other reply on a subscriber's connection begins with these words.
         pushed = reply[:1] == b">" or (self._subscriber and word in _SUBSCRIBING | _MESSAGES)
         if not self._asked:
             return None
@@ -108,11 +108,11 @@ class Pairing:
 
 
 def starts_replication(request: bytes) -> bool:
-    """Return whether a replica asks for the stream, which is no longer RESP."""
+    """Return True if a replica asks for the replication stream, which is not RESP."""
     return verb(request) in _REPLICATING
 
 
 def verb(message: bytes) -> bytes:
-    """Return the first bulk string of an array, in lower case: a request's verb, a push message's kind."""
+    """Return the first bulk string of an array in lower case: a request's verb, or a push message's kind."""
     parts = message.split(b"\r\n", 3)
     return parts[2].lower() if message[:1] in (b"*", b">") and len(parts) > 3 else b""

@@ -1,13 +1,13 @@
-"""A stub of a grantor: it answers what the test wrote down, and notes what was asked, for which token, and when.
+"""A stub of a grantor: it answers from the test's lists, and records each question, its token and its time.
 
-It needs no server and decides nothing by itself: a turn comes when the test says so.
+It needs no server. A waiter is granted the lease when the test calls `hand_over`.
 """
 
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, TypedDict, Unpack, final
 
 from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
@@ -23,17 +23,17 @@ from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
 
 Answer = int | Literal["queued", "busy", "revoked"] | Exception
-"""To `grant`: a fencing token, a place in line, a refusal; to `renew` and `withdraw`: True or False, and "revoked" to
-the former.
+"""Answer to one question.
 
-An exception leaves open whether the request arrived.
+`grant` is answered by a fencing token, "queued" or "busy"; `renew` by True, False or "revoked"; `withdraw` by True or
+False. After an exception the caller does not know whether the request arrived.
 """
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class After:
-    """An answer that comes *delay*, in seconds or a timedelta, after the question; `math.inf`: never."""
+    """An answer that comes *delay* (seconds or a timedelta) after the question. `math.inf` means never."""
 
     delay: Duration
     answer: Answer
@@ -45,7 +45,7 @@ Verb = Literal["grant", "renew", "withdraw"]
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked for *token* at *at* on the session's clock; *ttl* is what the holder wanted."""
+    """One question about *token*, at *at* by the session's clock. *ttl* is the TTL in the request."""
 
     verb: Verb
     token: bytes
@@ -53,24 +53,34 @@ class Asked:
     ttl: float
 
 
+class _Options(TypedDict, total=False):
+    """The options of one lease, as `ScriptedGrantor.asking` lists them."""
+
+    ttl: Duration
+    timeout: Duration | None
+    on_lost: Literal["cancel", "flag"]
+    renew: bool
+    max_hold: Duration | None
+
+
 @final
 class ScriptedGrantor:
-    """Answer from three lists, in order. The last answer of a list stands for all later questions; none means yes.
+    """Answers from three lists, in order. The last answer of a list is repeated. An empty list means yes.
 
     ::
 
         grantor = ScriptedGrantor(renewals=[ConnectionError()])
         async with grantor.hold(ttl=30):
-            await asyncio.sleep(3600)  # stopped when the lease ends, which nothing renews
+            await asyncio.sleep(3600)  # cancelled when the lease ends: nothing renews it
 
-    Make it in a running loop. Without *session* it has one of its own, whose pool leads nowhere and whose client would
-    retry three times at once; the clock is `Context.clock`, which a test on a jumping loop replaces.
+    Make it in a running loop. Without *session* it has its own, whose pool never connects and whose client retries
+    three times at once. The clock is `Context.clock`, which a test on a jumping loop replaces.
 
     Attributes:
-        asked: Every question, oldest first.
-        requests: The request behind each `grant`, oldest first.
-        retry_after: Seconds that "queued" and "busy" say the lease in the way has left.
-        together: What renews its leases along with those of others; None: each is asked for by itself.
+        asked: All questions, oldest first.
+        requests: The request of each `grant`, oldest first.
+        retry_after: Seconds until the present lease ends, reported by "queued" and "busy".
+        together: The batch that renews its leases with others. None renews each by itself.
     """
 
     def __init__(
@@ -95,29 +105,29 @@ class ScriptedGrantor:
 
     @property
     def name(self) -> str:
-        """What it decides over."""
+        """The name of the lock."""
         return self._name
 
     @property
     def context(self) -> Context:
-        """The context whose clock and renewals its leases use."""
+        """The context of the session."""
         return self.session.context
 
     @property
     def kind(self) -> str:
-        """What messages call it."""
+        """The kind in messages."""
         return "stub"
 
     def times(self, verb: Verb) -> list[float]:
-        """Return when *verb* was asked, oldest first."""
+        """Return the times of *verb*, oldest first."""
         return [asked.at for asked in self.asked if asked.verb == verb]
 
     def tokens(self, verb: Verb) -> list[bytes]:
-        """Return for which tokens *verb* was asked, oldest first."""
+        """Return the tokens of *verb*, oldest first."""
         return [asked.token for asked in self.asked if asked.verb == verb]
 
     def hand_over(self, fence: int) -> None:
-        """Give the newest request its turn, as a notice from the server does."""
+        """Grant the newest request, as a message from the server would."""
         self.requests[-1].grant(fence)
 
     def asking(
@@ -129,50 +139,22 @@ class ScriptedGrantor:
         renew: bool = True,
         max_hold: Duration | None = None,
     ) -> Acquisition:
-        """Return what the engine needs for one acquisition by the running task."""
+        """Return an acquisition by the running task, which has not asked yet."""
         options = Options(ttl, timeout, on_lost, renew, max_hold)
         seconds = options.acquire_timeout
         request = Request(options.ttl, 1, wait=seconds is None or seconds > 0)
         return Acquisition(
-            self.context,
-            self,
-            f"stub:{self._name}".encode(),
-            request,
-            options,
-            seconds,
-            asyncio.current_task(),
+            self.context, self, f"stub:{self._name}".encode(), request, options, seconds, asyncio.current_task()
         )
 
-    def hold(
-        self,
-        *,
-        ttl: Duration = 30.0,
-        timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-    ) -> Hold:
+    def hold(self, **options: Unpack[_Options]) -> Hold:
         """Return a block, like `Lock.hold`."""
-        return Hold(
-            lambda: self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold).acquire(
-                Lease, must=True
-            ),
-            self,
-        )
+        return Hold(lambda: self.asking(**options).acquire(Lease, must=True), self)
 
-    async def acquire(
-        self,
-        *,
-        ttl: Duration = 30.0,
-        timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-    ) -> Lease:
-        """Return a lease, like `Lock.acquire`; a script that says "busy" fails the test."""
-        asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
-        lease = await asking.acquire(Lease, must=False, by_hand=True)
-        assert lease is not None, "the script says busy"
+    async def acquire(self, **options: Unpack[_Options]) -> Lease:
+        """Return a lease, like `Lock.acquire`. The answer "busy" fails the test."""
+        lease = await self.asking(**options).acquire(Lease, must=False, by_hand=True)
+        assert lease is not None, "the answer was busy"
         return lease
 
     async def grant(self, request: Request) -> Granted | Queued | Busy:
@@ -199,13 +181,13 @@ class ScriptedGrantor:
         self._note("renew", request, ttl)
         answer = _answer(self._renewals, True, self.context.loop if thread is None else thread.loop)
 
-        def told(answered: "asyncio.Future[Any]") -> None:
+        def report(answered: "asyncio.Future[Any]") -> None:
             outcome: Any = _outcome(answered)
             if outcome == "revoked":
                 request.was_revoked()
             tell(outcome if isinstance(outcome, Exception) else outcome is True)
 
-        answer.add_done_callback(told)
+        answer.add_done_callback(report)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """Answer from `withdrawals`."""
@@ -213,24 +195,23 @@ class ScriptedGrantor:
         request.give_up()
         answer = _answer(self._withdrawals, True, self.context.loop)
 
-        def told(answered: "asyncio.Future[bool]") -> None:
+        def report(answered: "asyncio.Future[bool]") -> None:
             outcome = _outcome(answered)
             if isinstance(outcome, Exception):
-                request.undo_unanswered()  # as if it had left, and its reply been lost
+                request.undo_unanswered()  # as if the reply had been lost
             tell(outcome)
 
-        answer.add_done_callback(told)
+        answer.add_done_callback(report)
 
     def forget(self, request: Request) -> None:
-        """Keep nothing of it."""
+        """See `Grantor.forget`."""
         self.context.forget(request)
 
     def obstacle(self, request: Request) -> None:
-        """Return nothing, as there are no parts."""
-        return
+        """Return None: there are no parts."""
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
-        """Return the one there is."""
+        """Return the only one."""
         return {self.name: fence}
 
     def _note(self, verb: Verb, request: Request, ttl: float) -> float:
@@ -245,7 +226,7 @@ def _outcome(answered: "asyncio.Future[bool]") -> bool | Exception:
 
 
 def _call(sent_at: float) -> PendingCall:
-    """Return what a request keeps of its way to Redis: when it left. It goes nowhere, so the rest stays unset."""
+    """Return a call that was never sent: a request reads only its `sent_at` and `link`."""
     call = PendingCall.__new__(PendingCall)
     call.sent_at = sent_at
     call.link = None
@@ -253,12 +234,12 @@ def _call(sent_at: float) -> PendingCall:
 
 
 def _nowhere() -> ConnectionPool:
-    """Return a pool for its retry policy; nothing here connects."""
+    """Return a pool that is used only for its retry policy."""
     return ConnectionPool(retry=Retry(NoBackoff(), 3))
 
 
 def _answer(script: list[Answer | After], default: Answer, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
-    """Return what comes next in *script*, never at once: no network answers within a turn of the loop."""
+    """Return the next answer of *script*, in a later iteration of the loop, as from a network."""
     answer: Answer | After = default
     if script:
         answer = script.pop(0) if len(script) > 1 else script[0]
@@ -275,6 +256,6 @@ def _resolve(future: "asyncio.Future[Any]", answer: Answer) -> None:
         return
     if isinstance(answer, Exception):
         future.set_exception(answer)
-        future.exception()  # the caller may have left
+        future.exception()  # the caller may have been cancelled
     else:
         future.set_result(answer)

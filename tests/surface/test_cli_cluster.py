@@ -11,7 +11,7 @@ from aiolocks import LockManager
 from aiolocks.cli import _names, main
 from aiolocks.cli._nodes import Primaries, primaries
 from aiolocks.cli._watch._board import Board
-from aiolocks.cli._watch._looks import Looks
+from aiolocks.cli._watch._watcher import Watcher
 from tests.support.clusters import ClusterSet, slot_of
 from tests.support.lateness import bounded
 
@@ -51,7 +51,7 @@ def test_ls_beside_a_dead_primary_lists_the_names_on_the_others(half_dead: HalfD
     assert main(["ls", "--json", "--url", half_dead.url]) == 2
     printed = capsys.readouterr()
     assert {one["name"] for one in json.loads(printed.out)} == half_dead.living
-    assert printed.err == f"aiolocks ls: {half_dead.dead} does not answer: the names there are missing here\n"
+    assert printed.err == f"aiolocks ls: {half_dead.dead} does not answer: the names there are not listed\n"
 
 
 def test_watch_beside_a_dead_primary_shows_the_names_on_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
@@ -87,17 +87,17 @@ def test_a_name_beside_a_dead_primary_is_shown_or_the_error_names_that(half_dead
 async def test_watch_finds_a_primary_that_comes_back() -> None:
     with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
         board = Board(Primaries([]), "aiolocks:")
-        looks = Looks(board, cluster.url)
+        watcher = Watcher(board, cluster.url)
         dead = cluster.primaries()[0]
         dead.kill()
-        await looks.begin()
+        await watcher.begin()
         assert board.missing == [f"127.0.0.1:{dead.port}"]
         await asyncio.to_thread(dead.restart)
         async with bounded(30):
             while board.missing:
                 await asyncio.sleep(0.1)
-                await looks.look([])
-        await looks.close()
+                await watcher.refresh([])
+        await watcher.close()
 
 
 @pytest.mark.asyncio
@@ -115,7 +115,7 @@ async def test_a_name_is_shown_while_its_slot_moves_and_after_it_has_moved() -> 
             (moved,) = await _names.named(cluster.url, "aiolocks:", "orders:42", "lock")
             assert (moving.held, moved.held) == (1, 1)
             moved.held = 0
-            await _names.look(before, [moved], "aiolocks:")
+            await _names.read(before, [moved], "aiolocks:")
             assert moved.held == 1
 
 

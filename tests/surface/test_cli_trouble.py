@@ -77,7 +77,7 @@ def test_a_wrong_url_is_one_line_and_status_2(url: str, capsys: Capsys) -> None:
 def test_an_option_of_tls_in_a_url_without_tls_is_said_to_need_the_other_scheme(scheme: str, capsys: Capsys) -> None:
     place = {"unix": "/nowhere/redis.sock", "redis+sentinel": f"{NO_SERVER}/orders"}.get(scheme, NO_SERVER)
     url = f"{scheme}://{place}?password=s3same&ssl_ca_certs=/nowhere"
-    found = problems(url, "this --url has options of TLS, which need rediss", capsys, away=False)
+    found = problems(url, "this --url has options for TLS, which need rediss", capsys, away=False)
     assert not found, "\n".join(found)
 
 
@@ -185,7 +185,7 @@ def test_an_empty_url_is_a_mistake_and_not_the_default_and_memory_has_nothing_to
     capsys: Capsys,
 ) -> None:
     assert main(["ls", "--url", ""]) == 2
-    assert "cannot be read" in capsys.readouterr().err
+    assert "is not valid" in capsys.readouterr().err
     for command in (["ls"], ["show", "x"]):
         assert main([*command, "--url", "memory://"]) == 2
         assert capsys.readouterr().err.count("\n") == 1

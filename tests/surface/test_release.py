@@ -85,7 +85,7 @@ async def test_the_holder_is_told_and_the_name_is_free(
     status, printed = await releasing
     assert status == 0
     assert "released: 1 holder gone after" in printed
-    assert ("two may be at work" in printed) is force
+    assert ("two holders may work" in printed) is force
     assert lease.token[11:] not in printed
     assert await release() == (1, "x is not held\n")
 

@@ -106,7 +106,7 @@ def test_one_runs_at_a_time_and_the_next_follows(start: Start, tmp_path: Path) -
     assert said(first) == "begun"
     status, output, errors = result(start("turns", "--wait", "0", "--", "echo", "never"))
     assert (status, output) == (75, "")
-    assert "'turns' is held elsewhere" in errors
+    assert "'turns' is held by another caller" in errors
     assert result(start("turns", "--wait", "0.1", "--busy-exit", "0", "--", "echo", "never")) == (0, "", "")
     assert result(start("turns", "--wait", "0", "--busy-exit", "9", "--", "echo", "never"))[0] == 9
     following = start("turns", "--", "echo", "next")

@@ -25,7 +25,7 @@ from aiolocks.cli._names import Name, Person
 from aiolocks.cli._nodes import Primaries
 from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._live import details, table
-from aiolocks.cli._watch._looks import Looks
+from aiolocks.cli._watch._watcher import Watcher
 from tests.support.lateness import SLACK
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
@@ -233,13 +233,13 @@ async def test_behind_sentinels_a_deposed_primary_is_looked_at_no_more() -> None
     with SentinelSet() as sentinels:
         async with LockManager.from_url(sentinels.url, ttl=30) as locks:
             board = Board(Primaries([]), "aiolocks:")
-            looks = Looks(board, sentinels.url)
-            await looks.begin()
+            watcher = Watcher(board, sentinels.url)
+            await watcher.begin()
             await asyncio.to_thread(sentinels.failover)
             async with locks.lock("orders:42"):
-                await looks.look([])
+                await watcher.refresh([])
                 assert [name.name for name in board.listed()] == ["orders:42"]
-            await looks.close()
+            await watcher.close()
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ async def test_ten_thousand_names_cost_the_server_a_hundredth_of_its_time(own_se
         await client.config_resetstat()
         looks = 20
         for _ in range(looks):
-            await board.look(board.listed()[:40])
+            await board.refresh(board.listed()[:40])
         stats = await client.info("commandstats")
         spent = sum(of["usec"] for of in stats.values()) / 1e6
         print(f"{1000 * spent / looks:.2f} ms of the server's time for each look")

@@ -495,7 +495,7 @@ async def test_fastapi_a_mistake_is_an_error_that_says_what_to_do(redis: Redis) 
     with pytest.raises(TypeError, match=r"needs a LockManager in app\.state\.locks,.* LockManager\(redis\), not Redis"):
         await post_in_process(app, "/orders")
     app.state.locks = LockManager(redis)
-    with pytest.raises(RuntimeError, match=r"names 'shop', which is no parameter of the path .* has: order_id"):
+    with pytest.raises(RuntimeError, match=r"names 'shop', which is not a parameter of the path .* has: order_id"):
         await post_in_process(app, "/orders/7?shop=a")
 
 
@@ -570,7 +570,7 @@ async def test_aiohttp_a_mistake_is_an_error_that_says_what_to_do(
     for wrong, says in [
         (without, "app[LOCKS] is missing: put a LockManager there"),
         (of_redis, "such as LockManager(redis), not Redis"),
-        (elsewhere, "names 'shop', which is no parameter of the path '/orders/7'; it has: order_id"),
+        (elsewhere, "names 'shop', which is not a parameter of the path '/orders/7'; it has: order_id"),
     ]:
         assert (await (await serve(wrong)).post("/orders/7?shop=a")).status_code == 500
         assert says in caplog.text

@@ -280,7 +280,9 @@ async def test_quoted_texts_with_the_separator_make_a_name_of_their_own_in_a_web
 
 async def test_two_declarations_that_disagree_are_an_error_and_not_two_names(memory: LockManager) -> None:
     app = declaring(memory, int, beside=float)
-    with pytest.raises(RuntimeError, match=r"'order_id' of the path is declared in several ways, which make .* and"):
+    with pytest.raises(
+        RuntimeError, match=r"'order_id' of the path is declared in several ways, which turn one value into .* and"
+    ):
         await post(app, "/orders/7")
 
 
@@ -312,7 +314,7 @@ async def test_a_mounted_application_without_a_manager_says_that_it_needs_its_ow
         return lease.name
 
     app.mount("/shop", mounted)
-    with pytest.raises(RuntimeError, match="an application that is mounted has a state of its own"):
+    with pytest.raises(RuntimeError, match="a mounted application has its own state"):
         await post(app, "/shop/orders/7")
     mounted.dependency_overrides[app_locks] = lambda: memory
     assert await names(app, "/shop/orders/007") == {"orders:7"}

@@ -1,4 +1,4 @@
-"""`aiolocks demo`: show what the locks promise in five short chapters, then judge it from the recorded events."""
+"""`aiolocks demo`: show the promises in five short chapters, then judge them by the recorded events."""
 
 import argparse
 import asyncio
@@ -44,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _play(screen: Screen, url: str) -> list[Verdict]:
-    # A busy machine is no fault of the demo's: asyncio's debug mode would print a warning for each slow step.
+    # On a busy machine asyncio's debug mode would print a warning for each slow step.
     asyncio.get_running_loop().slow_callback_duration = 60
     began = time.monotonic()
     run = f"demo-{os.urandom(4).hex()}"
@@ -77,5 +77,5 @@ def _closing(judged: list[Verdict], records: int, seconds: float, *, late: bool)
         lines += [[(" " * (width + 13) + more, "")] for more in rest]
     end = f"All {len(judged)} hold" if not failed else f"{failed} of {len(judged)} failed"
     style = "bold green" if not failed else "bold red"
-    hint = " Not all happened in its time: was this machine too busy?" if failed and late else ""
+    hint = " Some events came too late: was this machine too busy?" if failed and late else ""
     return [*lines, [], [(end, style), (f", after {seconds:.1f} s.{hint}", "")]]

@@ -1,4 +1,4 @@
-"""The five chapters: each a few lines of direction, in which nothing is judged."""
+"""The five chapters. They only act; `judge` gives the verdicts."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ JOB: Final = 4.0
 DEAD_TTL: Final = 1.5
 TAKEN_TTL: Final = 1.5
 _LONG: Final = 10.0
-"""Seconds: a TTL that plays no part, and a job that is told when to end, or never comes to its end."""
+"""Seconds: for a TTL that does not matter, and for a job that is ended early."""
 
 
 async def _queue(stage: Stage, name: str) -> None:
@@ -44,7 +44,7 @@ async def _queue(stage: Stage, name: str) -> None:
         else:
             await stage.until(worker, HELD, name)
         await asyncio.sleep(0.07)
-    stage.crew.leave(ADA)
+    stage.crew.end_body(ADA)
     await stage.until(FINN, LEFT, name)
 
 
@@ -101,54 +101,33 @@ def _mishaps(events: Sequence[Event], start: int) -> list[Line]:
 
 QUEUE = Chapter(
     "First come, first served",
-    "Six workers want one lock. Each asks when the one before it stands in the queue, so that the order of asking is "
-    "beyond doubt.",
-    "queue",
-    WORKERS,
-    2.2,
-    _queue,
-    _orders,
-)
+    "Six workers want one lock. Each asks after the one before it has joined the queue, so the order of the "
+    "requests is certain.",
+    "queue", WORKERS, 2.2, _queue, _orders,
+)  # fmt: skip
 PERMITS = Chapter(
     f"At most {LIMIT} at once",
-    f"Six workers go through a semaphore of {LIMIT}, four times each, all at once.",
-    "limit",
-    WORKERS,
-    2.0,
-    _limit,
-    _mishaps,
-    depth=True,
-)
+    f"Six workers use a semaphore with {LIMIT} permits at the same time, four times each.",
+    "limit", WORKERS, 2.0, _limit, _mishaps, depth=True,
+)  # fmt: skip
 LONG_JOB = Chapter(
     "A job that outlives its TTL",
-    f"The TTL is {KEPT_TTL:g} s, the job takes {JOB:g} s: the watchdog renews the lease all along, and "
+    f"The TTL is {KEPT_TTL:g} s, the job takes {JOB:g} s. The watchdog renews the lease all the time, and "
     "the next worker waits.",
-    "long-job",
-    (BEN, CLEO),
-    4.4,
-    _long_job,
-    story,
-)
+    "long-job", (BEN, CLEO), 4.4, _long_job, story,
+)  # fmt: skip
 DEATH = Chapter(
     "A holder that dies",
-    f"{MORTAL} dies while it holds the lock. Its lease is not released, but not renewed either: the lock comes back "
+    f"{MORTAL} dies while it holds the lock. Its lease is neither released nor renewed, so the lock is free "
     f"within the TTL of {DEAD_TTL:g} s.",
-    "death",
-    (MORTAL, DAN),
-    2.4,
-    _death,
-    story,
-)
+    "death", (MORTAL, DAN), 2.4, _death, story,
+)  # fmt: skip
 TAKEN = Chapter(
     "A lease taken away",
-    f"An operator deletes the key. The holder finds out when it renews next, long before its TTL of {TAKEN_TTL:g} s "
-    "is over, and its body is stopped.",
-    "taken",
-    (EVE, FINN),
-    1.6,
-    _taken,
-    story,
-)
+    f"An operator deletes the key. The holder notices at its next renewal, long before its TTL of {TAKEN_TTL:g} s "
+    "ends, and its body is stopped.",
+    "taken", (EVE, FINN), 1.6, _taken, story,
+)  # fmt: skip
 CHAPTERS = (QUEUE, PERMITS, LONG_JOB, DEATH, TAKEN)
 
 

@@ -1,9 +1,9 @@
-"""Judges what was recorded, and nothing else: each check names the figure that its verdict rests on.
+"""Judges the recorded events alone. Each check reports the figure behind its verdict.
 
 Exclusion, limits and fencing tokens are judged by the checkers of `aiolocks.testing`.
 
-A hold lasts from the first step of a body to its last one, or to the kill of its worker. That is less than the lease,
-on purpose: what must not overlap is what holders do.
+A hold lasts from the first step of a body to its last one, or to the kill of its worker. It is shorter than the lease,
+because the work of holders must not overlap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ...testing import HistoryEvent
 
 ALLOWANCE = 0.2
-"""Seconds beyond a TTL within which a lock must be with its next holder: the bound for handing over."""
+"""Maximum time in seconds from the end of a TTL until the next holder has the lock."""
 
 _NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a property held, and the figure behind that."""
+    """Whether a property held, with the figure that shows it."""
 
     title: str
     ok: bool
@@ -44,7 +44,7 @@ class Hold:
 
 
 def holds_of(events: Sequence[Event]) -> list[Hold]:
-    """Return the holds in the order in which they began. One without an end lasts for ever."""
+    """Return the holds in the order of their start. A hold without an end lasts for ever."""
     holds: list[Hold] = []
     for at, event in enumerate(events):
         if event.event == HELD:
@@ -58,7 +58,7 @@ def holds_of(events: Sequence[Event]) -> list[Hold]:
 def _history(holds: Sequence[Hold]) -> "list[HistoryEvent]":
     """Return *holds* as the events that the checkers of `aiolocks.testing` judge.
 
-    That package is imported where it is needed, as its import would slow the start of the other commands.
+    That package is imported in functions, because its import would slow the start of the other commands.
     """
     from ...testing import HistoryEvent
 
@@ -74,7 +74,7 @@ def _history(holds: Sequence[Hold]) -> "list[HistoryEvent]":
 
 
 def check_order(events: Sequence[Event]) -> Verdict:
-    """Workers are served in the order in which they asked, each known to be in the queue before the next one asked."""
+    """Workers are served in the order of their requests. Each was in the queue before the next one asked."""
     asked = of_kind(events, ASKED)
     served = [event.worker for event in of_kind(events, HELD)]
     order = [event.worker for event in asked]
@@ -104,13 +104,13 @@ def check_exclusion(events: Sequence[Event]) -> Verdict:
 
 
 def check_depth(events: Sequence[Event], limit: int) -> Verdict:
-    """Never more than *limit* hold at once; and the limit was reached, or this would show nothing."""
+    """Never more than *limit* hold at the same time, and the limit was reached."""
     from ...testing import check_exclusion
 
     holds = holds_of(events)
     asked = len(of_kind(events, ASKED))
     if check_exclusion(_history(holds), limit):
-        return Verdict("limit", False, f"more than {limit} held at once")
+        return Verdict("limit", False, f"more than {limit} held at the same time")
     if not check_exclusion(_history(holds), limit - 1):
         return Verdict("limit", False, f"the limit of {limit} was never reached ({len(holds)} holds)")
     if len(holds) != asked:
@@ -119,7 +119,7 @@ def check_depth(events: Sequence[Event], limit: int) -> Verdict:
 
 
 def check_kept(events: Sequence[Event], ttl: float) -> Verdict:
-    """The first holder keeps its lease for three TTLs at least, to its own end, while another worker waits for it."""
+    """The first holder keeps its lease for at least three TTLs, to the end of its work, while another worker waits."""
     holds = holds_of(events)
     lost = of_kind(events, LOST, STOPPED)
     if lost:
@@ -139,7 +139,7 @@ def check_return(events: Sequence[Event], ttl: float) -> Verdict:
     holds = holds_of(events)
     deaths = of_kind(events, DIED)
     if len(holds) != 2 or len(deaths) != 1 or holds[0].end != deaths[0].at or holds[1].asked > deaths[0].at:
-        return Verdict("return", False, "no holder died before the eyes of one waiter who then got the lock")
+        return Verdict("return", False, "no holder died while one waiter waited, who then got the lock")
     delay = (holds[1].start - deaths[0].at) / 1e9
     ok, bound = _within(events, delay, ttl, deaths[0].at, holds[1].start)
     return Verdict("return", ok and delay > 0, f"{holds[1].worker} had it {delay:.2f} s after the death ({bound})")
@@ -158,7 +158,7 @@ def check_loss(events: Sequence[Event], ttl: float) -> Verdict:
 
 
 def check_fences(events: Sequence[Event], limits: Mapping[str, int]) -> Verdict:
-    """Every grant has a larger fencing token than those known to be before it, and no two have the same.
+    """Every grant has a larger fencing token than all earlier grants.
 
     Args:
         limits: Limit of each semaphore; other names are locks.
@@ -168,21 +168,21 @@ def check_fences(events: Sequence[Event], limits: Mapping[str, int]) -> Verdict:
     holds = holds_of(events)
     history = _history(holds)
     wrong = check_fencing(history) + check_linearizable(history, limits)
-    figure = wrong[0] if wrong else f"{len(holds)} grants, each with a larger token than those before it"
+    figure = wrong[0] if wrong else f"{len(holds)} grants, each with a larger token than the ones before"
     return Verdict("fencing", not wrong and len(holds) > 1, figure)
 
 
 def check_surprises(events: Sequence[Event]) -> Verdict:
-    """No worker met an error, and no lease was lost but the one that was taken away."""
+    """No worker had an error, and only the lease that was taken away was lost."""
     taken = {event.name for event in of_kind(events, DELETED)}
     surprises = [event for event in of_kind(events, FAILED, LOST) if event.event == FAILED or event.name not in taken]
     if surprises:
         return Verdict("surprises", False, f"{surprises[0].worker}: {surprises[0].note}")
-    return Verdict("surprises", bool(taken), "no error, no lease lost but the one taken away")
+    return Verdict("surprises", bool(taken), "no error, and only the lease taken away was lost")
 
 
 def _within(events: Sequence[Event], delay: float, ttl: float, start: int, end: int) -> tuple[bool, str]:
-    """Compare with the TTL plus the time that the machine did not give us; return that and the bound in words."""
+    """Return whether *delay* is within the TTL plus the time for which the machine stalled, and the bound in words."""
     late = end + round(0.1e9)  # a stall is recorded a little after it ends
     stalls = [event.seconds for event in of_kind(events, STALLED) if start <= event.at <= late]
     stall = max(stalls, default=0.0)
@@ -195,4 +195,4 @@ def _same(one: Event, other: Event) -> bool:
 
 
 def _listed(workers: Sequence[str]) -> str:
-    return " ".join(workers) or "nobody"
+    return " ".join(workers) or "no worker"

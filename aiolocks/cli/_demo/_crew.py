@@ -1,6 +1,6 @@
-"""The workers: processes of their own on a real server, tasks of this process on the in-memory one.
+"""The workers: separate processes on a real server, tasks of this process on the in-memory one.
 
-Both kinds obey the same orders and keep the same records. One worker, `MORTAL`, can be killed.
+Both kinds follow the same orders and write the same records. One worker, `MORTAL`, can be killed.
 """
 
 import asyncio
@@ -12,34 +12,34 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol, final
 
+from .._arguments import Unusable
 from .._connect import Server
-from .._errors import Unusable
-from ._events import DIED, LEAVE, READY, Event, Log, Order
+from ._events import DIED, END_BODY, READY, Event, Log, Order, to_line
 from ._process import PROGRAM
 from ._worker import Worker, feel_pulse
 
 WORKERS = ("ada", "ben", "cleo", "dan", "eve", "finn")
 MORTAL = "gus"
 
-_LONGEST_START = 10.0
-_LONGEST_END = 2.0
-"""Seconds for a process to begin, and to end by itself."""
+_START_TIMEOUT = 10.0
+_END_TIMEOUT = 2.0
+"""Timeouts in seconds for a process to start, and to end by itself."""
 
 HOST = "demo"
-"""What the demo itself is called in the records."""
+"""The name of the demo itself in the records."""
 
 
 class Crew(Protocol):
-    """What the chapters ask of the workers."""
+    """The workers, as chapters use them."""
 
     about: str
-    """Who they are, in one line."""
+    """A description of the workers in one line."""
 
     def begin(self, worker: str, order: Order) -> None:
-        """Have *worker* carry out *order*."""
+        """Let *worker* carry out *order*."""
 
-    def leave(self, worker: str) -> None:
-        """Have *worker* end its body."""
+    def end_body(self, worker: str) -> None:
+        """Let *worker* end its body."""
 
     async def kill(self, name: str) -> None:
         """Kill `MORTAL` while it holds *name*, and record how."""
@@ -47,10 +47,10 @@ class Crew(Protocol):
 
 @asynccontextmanager
 async def crew_for(server: Server, log: Log) -> AsyncGenerator[Crew]:
-    """Yield workers that are ready; none is left at the end.
+    """Yield workers that are ready, and end them all afterwards.
 
     Raises:
-        Unusable: A worker's process does not come up.
+        Unusable: A worker's process does not start.
     """
     pulse = asyncio.create_task(feel_pulse(HOST, log.add))
     async with AsyncExitStack() as stack:
@@ -68,7 +68,7 @@ async def crew_for(server: Server, log: Log) -> AsyncGenerator[Crew]:
 
 @final
 class Tasks:
-    """Workers in this process, each with a client of its own; the mortal one in a thread with its own event loop."""
+    """Workers in this process, each with its own client. `MORTAL` has a thread with its own event loop."""
 
     def __init__(self, url: str, log: Log) -> None:
         self._log = log
@@ -82,8 +82,8 @@ class Tasks:
         else:
             self._workers[worker].begin(order)
 
-    def leave(self, worker: str) -> None:
-        self._workers[worker].leave()
+    def end_body(self, worker: str) -> None:
+        self._workers[worker].end_body()
 
     async def kill(self, name: str) -> None:
         deed = "dies (simulated: its thread is frozen; with --url, a real SIGKILL)"
@@ -98,10 +98,9 @@ class Tasks:
 
 @final
 class Thread:
-    """A worker that can die as abruptly as a thread can: its event loop never runs another step.
+    """A worker that dies as abruptly as a thread can: its event loop is frozen.
 
-    So nothing renews its lease, and nothing releases it. It is thawed only at the end, to be cleaned up; from its death
-    on it records nothing.
+    So its lease is neither renewed nor released, and it records nothing more. At the end it is thawed for cleanup.
     """
 
     def __init__(self, url: str, log: Log) -> None:
@@ -159,19 +158,19 @@ class Processes:
     async def start(self, url: str) -> None:
         await asyncio.gather(*(self._start(name, url) for name in (*WORKERS, MORTAL)))
         for name in self._processes:
-            if not await self._log.until(name, READY, "", 1, _LONGEST_START):
-                raise Unusable(f"a worker process did not come up within {_LONGEST_START:g} s: try again")
+            if not await self._log.until(name, READY, "", 1, _START_TIMEOUT):
+                raise Unusable(f"a worker process did not start within {_START_TIMEOUT:g} s: try again")
         self.about = "processes: " + "  ".join(f"{name}={self._processes[name].pid}" for name in (*WORKERS, MORTAL))
 
     async def _start(self, name: str, url: str) -> None:
-        # A session of its own: Ctrl-C is for the demo alone, which then ends them all.
+        # A new session, so that Ctrl-C reaches only the demo, which then ends the workers.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, name, *sys.path,
             stdin=PIPE, stdout=PIPE, start_new_session=True,
         )  # fmt: skip
         self._processes[name] = process
         self._readers.append(asyncio.create_task(self._read(process)))
-        self._tell(name, url.encode() + b"\n")
+        self._send(name, url.encode() + b"\n")
 
     async def _read(self, process: Process) -> None:
         assert process.stdout is not None
@@ -179,12 +178,12 @@ class Processes:
             self._log.add(Event.from_line(line))
 
     def begin(self, worker: str, order: Order) -> None:
-        self._tell(worker, order.to_line())
+        self._send(worker, to_line(order))
 
-    def leave(self, worker: str) -> None:
-        self._tell(worker, LEAVE)
+    def end_body(self, worker: str) -> None:
+        self._send(worker, END_BODY)
 
-    def _tell(self, worker: str, line: bytes) -> None:
+    def _send(self, worker: str, line: bytes) -> None:
         stdin = self._processes[worker].stdin
         assert stdin is not None
         stdin.write(line)
@@ -203,7 +202,7 @@ class Processes:
         ends = [asyncio.create_task(process.wait()) for process in self._processes.values()]
         try:
             if ends:
-                await asyncio.wait(ends, timeout=_LONGEST_END)
+                await asyncio.wait(ends, timeout=_END_TIMEOUT)
         finally:
             for process in self._processes.values():
                 if process.returncode is None:

@@ -1,6 +1,6 @@
-"""What happened, as records: everything that the demo draws and judges comes from here.
+"""The records of all events, from which the demo draws and judges.
 
-Times are CLOCK_MONOTONIC in nanoseconds, which compares across the processes of one host.
+Times are CLOCK_MONOTONIC in nanoseconds, one clock for all processes of a host.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from typing import Final, final
 ASKED: Final = "asked"
 """A worker is about to ask for a lease."""
 QUEUED: Final = "queued"
-"""The server has been seen to have this worker in the queue."""
+"""The server has this worker in the queue."""
 HELD: Final = "held"
 RENEWED: Final = "renewed"
 LEFT: Final = "left"
-"""The body is over; the release comes after."""
+"""The body has ended; the release follows."""
 STOPPED: Final = "stopped"
 """The body was cancelled."""
 LOST: Final = "lost"
@@ -28,15 +28,15 @@ DIED: Final = "died"
 DELETED: Final = "deleted"
 """A key is about to be deleted by hand."""
 FAILED: Final = "failed"
-"""A worker met an error that has no place in the demo."""
+"""A worker had an unexpected error."""
 STALLED: Final = "stalled"
-"""For so many seconds until now, the machine gave this worker's process no time."""
+"""The process of this worker did not run for `seconds`, until now."""
 READY: Final = "ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to one worker. `fence` is 0 and `name` empty where they say nothing."""
+    """One event of one worker. `fence` is 0 and `name` is empty if they do not apply."""
 
     at: int
     worker: str
@@ -53,9 +53,6 @@ class Event:
     ) -> "Event":
         return cls(time.monotonic_ns(), worker, os.getpid(), event, name, fence, seconds, note)
 
-    def to_line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
-
     @classmethod
     def from_line(cls, line: bytes) -> "Event":
         return cls(**json.loads(line))
@@ -64,18 +61,19 @@ class Event:
 Record = Callable[[Event], None]
 
 
+def to_line(record: "Event | Order") -> bytes:
+    return json.dumps(asdict(record)).encode() + b"\n"
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a worker shall do: ask for the lock (or semaphore, when it has a limit) `name` once per hold."""
+    """An order to a worker: acquire the lock (or semaphore, with a limit) `name` once per hold."""
 
     name: str
     ttl: float
     holds: tuple[float, ...]
-    """Seconds of each hold; the worker may be told to leave earlier."""
+    """Seconds of each hold. `END_BODY` ends a hold early."""
     limit: int = 0
-
-    def to_line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> "Order":
@@ -84,13 +82,13 @@ class Order:
         return cls(**fields)
 
 
-LEAVE: Final = b"leave\n"
-"""In place of an order: end the body that runs."""
+END_BODY: Final = b"end\n"
+"""Line instead of an order: end the running body."""
 
 
 @final
 class Log:
-    """All records so far, and a way to wait for one."""
+    """All records so far. `until` waits for one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -98,17 +96,17 @@ class Log:
         self._changed = asyncio.Event()
 
     def add(self, event: Event) -> None:
-        """Record; any thread may."""
+        """Add a record, from any thread."""
         self._events.append(event)
         self._loop.call_soon_threadsafe(self._changed.set)
 
     def in_order(self, name: str | None = None) -> list[Event]:
-        """Return the records (of one lock or semaphore), in the order in which they happened."""
+        """Return all records, or those of one name, in order of time."""
         chosen = [event for event in self._events if name is None or event.name == name]
         return sorted(chosen, key=lambda event: event.at)
 
     async def until(self, worker: str, event: str, name: str, count: int, seconds: float) -> bool:
-        """Wait for the *count*-th such record; False when it does not come within *seconds*, or the worker fails."""
+        """Wait for the *count*-th such record. Return False after *seconds*, or if the worker fails."""
         try:
             async with asyncio.timeout(seconds):
                 while self._number_of(worker, event, name) < count:
@@ -125,5 +123,5 @@ class Log:
 
 
 def of_kind(events: Sequence[Event], *kinds: str) -> list[Event]:
-    """Return those of *events* that are of one of *kinds*."""
+    """Return the *events* of any of *kinds*."""
     return [event for event in events if event.event in kinds]

@@ -1,4 +1,4 @@
-"""Where chapters are played: announces them, waits for what shall happen, and shows what did."""
+"""Plays chapters: announces them, waits for their events, and shows the events."""
 
 import asyncio
 import textwrap
@@ -8,36 +8,36 @@ from dataclasses import dataclass
 from typing import final
 
 from ..._primitives.lock import Lock
-from .._connect import Server, forget
+from .._connect import Server, delete_keys
 from .._screen import WIDTH, Line, Moving, Screen
 from ._crew import HOST, Crew
 from ._events import QUEUED, Event, Log
 from ._timeline import Scale, depth_row, picture
 
 LONGEST = 18.0
-"""Seconds until the last chapter ends, whatever goes wrong: two remain for the verdicts and for clearing away."""
+"""Seconds until the last chapter ends, even after errors. Two more are for verdicts and cleanup."""
 
 _SPARE = 4.0
-"""Seconds that a chapter may take longer than it should."""
+"""Seconds by which a chapter can exceed its normal time."""
 
-_LOOK = 0.01
-_FRAME = 0.1
-"""Seconds between two looks at the queue, and between two frames of a moving picture."""
+_POLL_INTERVAL = 0.01
+_FRAME_INTERVAL = 0.1
+"""Intervals in seconds between polls of the queue, and between frames of a moving picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """What is shown: who plays, what they do, and how long that should take."""
+    """A scene: its workers, their actions, and its normal duration."""
 
     title: str
     text: str
     key: str
-    """What its lock or semaphore is called, behind the name of the run."""
+    """The name of its lock or semaphore, after the name of the run."""
     cast: tuple[str, ...]
     seconds: float
     play: Callable[["Stage", str], Awaitable[None]]
-    tell: Callable[[Sequence[Event], int], list[Line]]
-    """Says in words what the picture shows, given the records and when they begin."""
+    describe: Callable[[Sequence[Event], int], list[Line]]
+    """Function that describes the picture in words, from the records and their start."""
     depth: bool = False
 
 
@@ -51,7 +51,7 @@ class Stage:
         self.server = server
         self._screen = screen
         self.late = False
-        """Something did not happen in its time."""
+        """Whether an event came too late."""
         self._run = run
         self._number = 0
         self._last_call = began + LONGEST
@@ -61,7 +61,7 @@ class Stage:
         return f"{self._run}-{chapter.key}"
 
     async def play(self, chapter: Chapter) -> None:
-        """Play it, and show the picture and the words for it."""
+        """Play *chapter*, then show its picture and description."""
         self._number += 1
         head: Line = [(f"{self._number}  {chapter.title}", "bold cyan")]
         text = textwrap.wrap(chapter.text, WIDTH - 6)
@@ -79,33 +79,33 @@ class Stage:
         events = self.log.in_order(name)
         end = events[-1].at if events else start
         self._screen.write(*self._picture(chapter, start, end, over=True))
-        words = chapter.tell(events, start)
+        words = chapter.describe(events, start)
         if words:
             self._screen.write([], *words)
 
     async def until(self, worker: str, event: str, name: str, count: int = 1) -> None:
-        """Wait for the *count*-th such record while the chapter may last; the verdicts will show if it is missing."""
+        """Wait for the *count*-th such record until the chapter must end. If it is missing, a verdict fails."""
         if not await self.log.until(worker, event, name, count, self._curtain - time.monotonic()):
             self.late = True
 
     async def until_queued(self, worker: str, lock: Lock, place: int) -> None:
-        """Wait until the server has *place* waiters, and record that this makes *worker* the last of them."""
+        """Wait until the server has *place* waiters, of which *worker* is the last, and record that."""
         while time.monotonic() < self._curtain:
             if (await lock.statistics()).waiting == place:
                 self.log.add(Event.now(worker, QUEUED, lock.name, note=f"seen by {HOST}"))
                 return
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         self.late = True
 
     async def tidy(self, chapters: Sequence[Chapter]) -> None:
-        """Delete what is left of the names of this run."""
+        """Delete the remaining keys of this run."""
         for chapter in chapters:
-            await forget(self.server.locks.client, self.name(chapter))
+            await delete_keys(self.server.locks.client, self.name(chapter))
 
     async def _draw(self, moving: Moving, chapter: Chapter, start: int) -> None:
         while True:
             moving.draw(lambda: self._picture(chapter, start, time.monotonic_ns(), over=False))
-            await asyncio.sleep(_FRAME)
+            await asyncio.sleep(_FRAME_INTERVAL)
 
     def _picture(self, chapter: Chapter, start: int, now: int, *, over: bool) -> list[Line]:
         events = [event for event in self.log.in_order(self.name(chapter)) if event.at <= now]

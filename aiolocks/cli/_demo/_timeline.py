@@ -1,6 +1,6 @@
-"""Draws records as a picture that fits 80 columns: a row per worker, time from left to right; and tells them in words.
+"""Shows records as a picture of 80 columns, with a row per worker and time from left to right, and in words.
 
-A cell shows what was true in its middle, so that two holders never share a column unless they did hold together.
+A cell shows the state in its middle, so two holders share a column only if they did hold at the same time.
 """
 
 import textwrap
@@ -14,10 +14,10 @@ from ._events import ASKED, DELETED, DIED, FAILED, HELD, LEFT, LOST, RENEWED, ST
 
 _LABEL = 12
 _CELLS = 66
-"""Columns for a row's name, and for time."""
+"""Number of columns for the name of a row, and for time."""
 
 _STEPS = (0.02, 0.025, 0.04, 0.05, 0.08, 0.1, 0.2, 0.5, 1.0)
-"""Seconds that a cell may stand for."""
+"""Possible durations of a cell in seconds."""
 
 _STYLES = {"holds": "green", "waits": "dim", "renewed": "bold black on green", "ended": "bold red", "": ""}
 
@@ -26,7 +26,7 @@ _BAD = (STOPPED, DIED, LOST, DELETED, FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Which time each cell stands for."""
+    """The time of each cell."""
 
     start: int
     step: float
@@ -34,14 +34,14 @@ class Scale:
 
     @classmethod
     def of(cls, start: int, end: int, expected: float) -> "Scale":
-        """Return the finest scale on which *end*, or else *expected* seconds, has room; its cells go up to *end*."""
+        """Return the finest scale with room for *end* and for *expected* seconds. Its cells end at *end*."""
         span = (end - start) / 1e9
         longest = max(span, expected)
         step = next((step for step in _STEPS if longest / step < _CELLS), longest / _CELLS)
         return cls(start, step, min(int(span / step) + 1, _CELLS))
 
     def moment(self, cell: float) -> int:
-        """Return the time (ns) at which *cell* begins; with a half, its middle."""
+        """Return the time (ns) at which *cell* begins. Add a half for its middle."""
         return self.start + round(cell * self.step * 1e9)
 
     def cell(self, at: int) -> int:
@@ -49,7 +49,7 @@ class Scale:
 
 
 def legend(glyphs: Glyphs) -> list[Line]:
-    """Return what the signs mean."""
+    """Return the meaning of the characters."""
     spans: list[Span] = [("   ", "")]
     for sign, meaning in (("waits", "waits"), ("holds", "holds"), ("renewed", "renewed"), ("ended", "stopped, dead")):
         spans += [(getattr(glyphs, sign), _STYLES[sign]), (f" {meaning}    ", "")]
@@ -72,7 +72,7 @@ def picture(events: Sequence[Event], rows: Sequence[str], scale: Scale, glyphs: 
 
 
 def depth_row(events: Sequence[Event], scale: Scale) -> Line:
-    """Return how many held at once: per cell, the most at any moment of it."""
+    """Return a row with the maximum number of holders in each cell."""
     holds = holds_of(events)
     digits = ""
     for cell in range(scale.cells):
@@ -84,7 +84,7 @@ def depth_row(events: Sequence[Event], scale: Scale) -> Line:
 
 
 def story(events: Sequence[Event], start: int) -> list[Line]:
-    """Return what happened, one line per event, with its time since *start*."""
+    """Return one line per event, with its time since *start*."""
     lines: list[Line] = []
     for event in events:
         phrase = _phrase(event)
@@ -112,7 +112,7 @@ def _phrase(event: Event) -> str:
 
 
 def _state(own: Sequence[Event], moment: int) -> str:
-    """Return what a worker did at *moment*: "holds", "waits" or nothing."""
+    """Return the state of a worker at *moment*: "holds", "waits" or ""."""
     state = ""
     for event in own:
         if event.at > moment:

@@ -1,4 +1,4 @@
-"""A worker: asks for what it is told to, works while it holds it, and records what happens to it."""
+"""A worker: acquires by its orders, works while it holds, and records its events."""
 
 import asyncio
 import logging
@@ -14,41 +14,41 @@ from ..._primitives.semaphore import Semaphore
 from ._events import ASKED, FAILED, HELD, LEFT, LOST, RENEWED, STALLED, STOPPED, Event, Order, Record
 
 _STEP = 0.01
-"""Seconds between two looks of a body at its lease."""
+"""Interval in seconds between checks of the lease by a body."""
 
 _PULSE = 0.05
-"""Seconds between two looks at whether the machine gives us time."""
+"""Interval in seconds between checks whether this process stalled."""
 
 
 @final
 class Worker:
-    """One worker with a client, and so a session, of its own."""
+    """One worker, with its own client and so its own session."""
 
     def __init__(self, name: str, url: str, record: Record) -> None:
         logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # leases are lost on purpose
         self._name = name
         self._record = record
         self._locks = LockManager.from_url(url)
-        self._leave = asyncio.Event()
+        self._end_body = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
 
     def begin(self, order: Order) -> None:
-        """Start to work; one order at a time."""
-        self._leave.clear()
-        self._work = asyncio.create_task(self._obey(order))
+        """Start to work on *order*, after the one before has ended."""
+        self._end_body.clear()
+        self._work = asyncio.create_task(self._carry_out(order))
 
-    def leave(self) -> None:
-        """End the body that runs now, or else the next one."""
-        self._leave.set()
+    def end_body(self) -> None:
+        """End the running body, or else the next one."""
+        self._end_body.set()
 
     async def close(self) -> None:
-        """End at once: what is held is released."""
+        """End at once, and release the lease."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.wait([self._work])
         await self._locks.aclose()
 
-    async def _obey(self, order: Order) -> None:
+    async def _carry_out(self, order: Order) -> None:
         what: Lock | Semaphore
         if order.limit:
             what = self._locks.semaphore(order.name, order.limit, ttl=order.ttl)
@@ -71,7 +71,7 @@ class Worker:
         end = loop.time() + seconds
         left = lease.remaining()
         try:
-            while loop.time() < end and not self._leave.is_set():
+            while loop.time() < end and not self._end_body.is_set():
                 await asyncio.sleep(_STEP)
                 before, left = left, lease.remaining()
                 if left > before:
@@ -86,7 +86,7 @@ class Worker:
 
 
 async def feel_pulse(name: str, record: Record) -> None:
-    """Record, for ever, when the machine gave this process no time: checks of time bounds allow for that."""
+    """Record for ever when this process stalled: time bounds allow for that."""
     loop = asyncio.get_running_loop()
     while True:
         before = loop.time()

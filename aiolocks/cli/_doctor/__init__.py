@@ -1,4 +1,4 @@
-"""`aiolocks doctor`: say what endangers locks on a server, and what to do about it."""
+"""`aiolocks doctor`: report dangers to locks on a server, with advice."""
 
 import argparse
 import asyncio
@@ -29,8 +29,8 @@ from ._trial import hand_over, not_tried, refused
 if TYPE_CHECKING:
     from .._arguments import Commands
 
-_WIDEST = 120
-"""Columns: longer lines are hard to read."""
+_MAX_WIDTH = 120
+"""Maximum number of columns of the report."""
 
 _STYLES = {
     Verdict.OK: "bold green",
@@ -44,13 +44,14 @@ def register(commands: "Commands") -> None:
     """Add this command to the parser."""
     parser = commands.add_parser(
         "doctor",
-        help="see what endangers locks on a server",
-        description="See what endangers locks on a server, and what to do about it. The exit status is 1 when there is "
-        "a danger (with --strict: when anything is not ok), 2 when the server, or a primary of the Cluster, cannot be "
-        "reached, else 0.",
+        help="find dangers to locks on a server",
+        description="Find dangers to locks on a server, with advice. The exit status is 1 if there is a danger (with "
+        "--strict: if anything is not ok), 2 if the server, or a primary of the Cluster, cannot be reached, else 0.",
     )
     _arguments.add_url(parser)
-    parser.add_argument("--ttl", type=_arguments.ttl, default=30.0, help="seconds of your leases, 30 if left out")
+    parser.add_argument(
+        "--ttl", type=_arguments.ttl, default=30.0, help="TTL of your leases in seconds, 30 if left out"
+    )
     _arguments.add_prefix(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings and unknowns too")
     _arguments.add_json(parser)
@@ -73,21 +74,21 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _wait_for(what: str) -> None:
-    """Say on a terminal what is being done, in place of what was said before."""
+    """Show the present step on a terminal, in place of the last one."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{what and what + ' …'}", end="", file=sys.stderr, flush=True)
 
 
 def _width() -> int:
-    """Return for how many columns the report is: those of the terminal, within reason."""
-    return min(max(shutil.get_terminal_size().columns, WIDTH), _WIDEST) if sys.stdout.isatty() else WIDTH
+    """Return the width of the report: that of the terminal, from 80 to 120 columns."""
+    return min(max(shutil.get_terminal_size().columns, WIDTH), _MAX_WIDTH) if sys.stdout.isatty() else WIDTH
 
 
 async def _examine_all(url: str, place: str, ttl: float, prefix: str) -> list[Finding]:
     findings = await _examine(url, place, ttl, prefix)
     if url.startswith(SCHEME):
         return findings
-    _wait_for("looking for holders that are gone")
+    _wait_for("searching for holders that are gone")
     return [*findings, *await endless(url, prefix)]
 
 
@@ -102,7 +103,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
         facts = await _settings.facts_of(client)
         server = _settings.server(facts)
         if server.figures.get("mode", "standalone") != "standalone":
-            return [server]  # other nodes would answer all the rest
+            return [server]  # only the right server can answer the other checks
         _wait_for("trying each command that locks need")
         missing, refusal = await missing_rights(client, prefix, name)
         _wait_for("comparing clocks and measuring how fast it answers")
@@ -125,7 +126,7 @@ async def _examine(url: str, place: str, ttl: float, prefix: str) -> list[Findin
 
 
 async def _of_replicas(client: Any, facts: _settings.Facts, samples: list[_timing.Sample], ttl: float) -> list[Finding]:
-    """Return the finding about the clocks of the server's replicas; nothing if it has none."""
+    """Return the finding about the clocks of the server's replicas, if it has any."""
     found = await _replicas.clocks_of(client, facts.info)
     return [_replicas.clocks(samples, found, ttl)] if found else []
 
@@ -140,7 +141,7 @@ def _of_server(facts: _settings.Facts, samples: list[_timing.Sample], ttl: float
 
 
 async def _examine_cluster(url: str, ttl: float, prefix: str, name: str) -> list[Finding]:
-    """Examine each primary, and try a name that is on one of them."""
+    """Examine each primary, and try a hand-over of one name."""
     findings: list[Finding] = []
     facts_of = dict[str, _settings.Facts]()
     problems: list[Finding] = []
@@ -177,13 +178,13 @@ async def _examine_cluster(url: str, ttl: float, prefix: str, name: str) -> list
 
 
 def _name_at(there: Primaries, node: Any, prefix: str, name: str) -> str:
-    """Return a name whose keys are on *node*, a primary that answers."""
+    """Return a name whose keys are on *node*, one of the primaries that answer."""
     tried = (f"{name}-{number}" for number in count())
     return next(one for one in tried if there.at(Keys(prefix, "lock", one).base) is node)
 
 
 async def _examine_memory(url: str, prefix: str, name: str) -> list[Finding]:
-    found = "in the memory of one process: excludes no other process, and ends with this one"
+    found = "in the memory of one process: it excludes no other process, and ends with this one"
     async with connect(url, name) as server, connect(server.url, name) as again:
         trial = await hand_over(server.locks.client, again.locks.client, prefix, name, url)
     return [Finding("server", Verdict.OK, found), trial]
@@ -227,9 +228,9 @@ def _summary(findings: Sequence[Finding]) -> Line:
     worst = next((verdict for verdict in (Verdict.DANGER, Verdict.WARNING, Verdict.UNKNOWN) if count[verdict]), None)
     if worst is None:
         return [("Fit for locks.", _STYLES[Verdict.OK])]
-    told = [
+    counts = [
         f"{count[verdict]} {word}{'s' if count[verdict] > 1 else ''}"
         for verdict, word in ((Verdict.DANGER, "danger"), (Verdict.WARNING, "warning"), (Verdict.UNKNOWN, "unknown"))
         if count[verdict]
     ]
-    return [(", ".join(told) + ".", _STYLES[worst])]
+    return [(", ".join(counts) + ".", _STYLES[worst])]

@@ -1,4 +1,4 @@
-"""What one check says: a verdict, what was found, and what to do about it."""
+"""The result of one check: a verdict, the facts and advice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,20 +7,20 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """How much it matters to locks."""
+    """How dangerous it is for locks."""
 
     OK = "ok"
     WARNING = "warning"
-    """A restart, a failover or a step of a clock would endanger them."""
+    """Dangerous after a restart, a failover or a step of a clock."""
     DANGER = "danger"
-    """They do not work, or two can hold the same one, without anything else going wrong."""
+    """Locks do not work, or two holders of one lock are possible, without any other failure."""
     UNKNOWN = "unknown"
-    """The server does not tell this user."""
+    """This user may not ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line or short block of the report; `figures` are for scripts."""
+    """One entry of the report. `figures` are for scripts."""
 
     check: str
     verdict: Verdict
@@ -30,22 +30,18 @@ class Finding:
 
 
 def unknown(check: str, *rights: str) -> Finding:
-    return Finding(
-        check,
-        Verdict.UNKNOWN,
-        "the server does not tell this user",
-        f"give the right {' '.join(rights)}, or ask the server's administrator",
-    )
+    advice = f"give the right {' '.join(rights)}, or ask the server's administrator"
+    return Finding(check, Verdict.UNKNOWN, "this user may not ask the server", advice)
 
 
 def away(place: str) -> Finding:
     """Return the finding about a primary of a Cluster that does not answer."""
-    advice = "start it, or promote a replica of it; until then its names cannot be locked, and nothing is known of them"
+    advice = "start it, or promote a replica of it; until then its names cannot be locked or examined"
     return Finding("server", Verdict.DANGER, f"{place}: does not answer", advice, {"away": place})
 
 
 def exit_status(findings: Sequence[Finding], *, strict: bool) -> int:
-    """Return 2 when a primary is `away`, 1 when there is a danger or, with *strict*, anything that is not ok."""
+    """Return 2 if a primary is `away`, 1 if there is a danger (with *strict*: if anything is not ok), else 0."""
     if any("away" in finding.figures for finding in findings):
         return 2
     bad = {Verdict.DANGER} if not strict else set(Verdict) - {Verdict.OK}

@@ -1,4 +1,4 @@
-"""The clocks of replicas beside their primary's: a replica that takes over ends leases by its own clock (limit L4)."""
+"""Compares the clocks of replicas and primary: a promoted replica ends leases by its own clock (limit L4)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -15,16 +15,16 @@ from .._connect import PATIENCE
 from . import _timing
 from ._finding import Finding, Verdict
 
-_TERMS = ("username", "password", "credential_provider", "db")
-"""Options of the primary's client that its replicas share, besides those for TLS."""
+_SHARED_OPTIONS = ("username", "password", "credential_provider", "db")
+"""Options of the primary's client that also apply to its replicas, besides those for TLS."""
 
 
 async def clocks_of(client: Any, info: Mapping[str, Any]) -> dict[str, Sequence[_timing.Sample]]:
-    """Ask the time of each replica that INFO of the primary shows. A replica that does not answer has no samples."""
+    """Ask each replica in the primary's INFO for its time. A replica that does not answer has no samples."""
     found = dict[str, Sequence[_timing.Sample]]()
-    for field, told in sorted(info.items()):
-        if field.removeprefix("slave").isdigit() and isinstance(told, dict):
-            server = cast("dict[str, Any]", told)
+    for field, value in sorted(info.items()):
+        if field.removeprefix("slave").isdigit() and isinstance(value, dict):
+            server = cast("dict[str, Any]", value)
             host, port = str(server["ip"]), int(server["port"])
             found[f"{host}:{port}"] = await _ask(client, host, port)
     return found
@@ -32,18 +32,18 @@ async def clocks_of(client: Any, info: Mapping[str, Any]) -> dict[str, Sequence[
 
 async def _ask(client: Any, host: str, port: int) -> Sequence[_timing.Sample]:
     options: dict[str, Any] = getattr(pool_of(client), "connection_kwargs", {})
-    terms = {name: value for name, value in options.items() if name in _TERMS or name.startswith("ssl_")}
-    terms |= {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
+    shared = {name: value for name, value in options.items() if name in _SHARED_OPTIONS or name.startswith("ssl_")}
+    shared |= {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
     tls = issubclass(pool_of(client).connection_class, SSLConnection)
     try:
-        async with Redis(host=host, port=port, ssl=tls, retry=Retry(NoBackoff(), 0), **terms) as replica:
+        async with Redis(host=host, port=port, ssl=tls, retry=Retry(NoBackoff(), 0), **shared) as replica:
             return await _timing.sample(replica)
     except (RedisError, OSError):
         return ()
 
 
 def clocks(primary: Sequence[_timing.Sample], replicas: Mapping[str, Sequence[_timing.Sample]], ttl: float) -> Finding:
-    """Would leases end early, or last too long, after one of the replicas has taken over?"""
+    """Do leases end early or too late after a replica is promoted?"""
     silent = [place for place, samples in replicas.items() if not samples]
     apart = dict[str, float]()
     if primary:
@@ -59,6 +59,6 @@ def clocks(primary: Sequence[_timing.Sample], replicas: Mapping[str, Sequence[_t
         advice = "have NTP slew their clocks: after a failover leases end that much too early or too late"
         return Finding("replica clocks", Verdict.WARNING, f"{found} from their primary's clock", advice, figures)
     if silent or not primary:
-        found = f"not asked, as no answer came: {', '.join(silent or replicas)}"
+        found = f"no answer from {', '.join(silent or replicas)}"
         return Finding("replica clocks", Verdict.UNKNOWN, found, "run doctor on a host that reaches them", figures)
-    return Finding("replica clocks", Verdict.OK, "as their primary's", figures=figures)
+    return Finding("replica clocks", Verdict.OK, "the same as their primary's", figures=figures)

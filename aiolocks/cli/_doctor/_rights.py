@@ -1,6 +1,6 @@
-"""Whether the user may do what locks do: each command is tried, on a key and a channel of the prefix.
+"""Checks the user's rights: tries each command that locks use, on a key and a channel of the prefix.
 
-The key is gone after a second at the latest, and at the end of the trial if DEL is allowed.
+The key is deleted at the end. Without the right to DEL it expires within a second.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ BROADCASTS = {"+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub"}
 _SHARDED = {"+ssubscribe", "+sunsubscribe", "+spublish", "+pubsub|shardnumsub"}
 
 WAKE_UPS = frozenset({*BROADCASTS, *_SHARDED, "&"})
-"""Without these, waiters ask for their turn again and again; without any of the others, locks do not work."""
+"""Rights for wake-ups. Without them waiters poll. Without any other right locks do not work."""
 
 Attempt = tuple[str, tuple[Any, ...]]
 
 
 def attempts(key: bytes, channel: bytes, *, of_node: bool = False, sharded: bool = False) -> list[Attempt]:
-    """Return each command that locks need, with the right that it needs, in such an order that nothing stays behind.
+    """Return the commands that locks use, each with its right, in an order that deletes the key in the end.
 
-    A node of a Cluster is asked for more, and by one that knows channels of shards waiters are told over these.
+    *of_node* adds the commands for a node of a Cluster. *sharded* tries sharded channels, which wake the waiters there.
 
-    The key holds a string from the first command to the last. So a command for a hash or a sorted set does nothing: it
-    fails because of the type, or in other words because its right is missing.
+    The key holds a string all the time. So a command for a hash or a sorted set fails with WRONGTYPE if its right is
+    given, and with NOPERM if it is missing.
     """
     wake_ups: list[Attempt] = [
         ("+pubsub|numsub", ("PUBSUB", "NUMSUB", channel)),
@@ -79,24 +79,24 @@ def attempts(key: bytes, channel: bytes, *, of_node: bool = False, sharded: bool
     ]
 
 
-_LEAVES_A_KEY = {"+hset", "+zadd"}
-"""If +set is missing, they create the key."""
+_CREATES_A_KEY = {"+hset", "+zadd"}
+"""Without +set, these commands create the key."""
 
 
 async def missing_rights(
     client: Any, prefix: str, name: str, *, of_node: bool = False, sharded: bool = False
 ) -> tuple[list[str], str]:
-    """Try everything; return the rights that are missing, and why the server refuses writes although it allows them.
+    """Try all commands. Return the missing rights, and the error if the server refuses writes for another reason.
 
-    `~` stands for the keys of the prefix, `&` for its channels.
+    `~` means the keys of the prefix, `&` its channels.
     """
     keys = Keys(prefix, "lock", name)
     missing: dict[str, None] = {}
     refusal = ""
-    # A channel of shards is in the slot of its name, so that the same node has it.
+    # The brace puts a sharded channel into the slot of the name, on the same node.
     channel = channel_of(keys.base, keys.channels + (b"{" if sharded else b""), name.encode())
     for right, command in attempts(keys.base, channel, of_node=of_node, sharded=sharded):
-        if right in _LEAVES_A_KEY and {"+set", "+pexpire"} <= missing.keys():
+        if right in _CREATES_A_KEY and {"+set", "+pexpire"} <= missing.keys():
             continue
         try:
             await client.execute_command(*command)
@@ -104,7 +104,7 @@ async def missing_rights(
             missing[_right_in(error, right)] = None
         except ResponseError as error:
             text = str(error)
-            if "unknown command" in text:  # renamed, as hosted servers do
+            if "unknown command" in text:  # renamed, as on hosted servers
                 missing[right] = None
             elif right == "+set":
                 refusal = text
@@ -114,7 +114,7 @@ async def missing_rights(
 
 
 async def _missing_to_listen(client: Any, channel: bytes, shard: str) -> list[str]:
-    """Subscribe and unsubscribe on a connection of its own, as waiters do."""
+    """Subscribe and unsubscribe on a separate connection, as waiters do, and return the missing rights."""
     listener = client.pubsub()
     missing: list[str] = []
     try:
@@ -143,26 +143,25 @@ def _right_in(error: NoPermissionError, right: str) -> str:
 
 
 def rights(missing: Sequence[str], prefix: str) -> Finding:
-    """May this user do what locks are made of?"""
+    """May this user run the commands of locks?"""
     lacks = [right for right in missing if right not in WAKE_UPS]
-    if not lacks:
-        return Finding("rights", Verdict.OK, "this user may do all that locks need")
-    return Finding(
-        "rights", Verdict.DANGER, f"this user lacks {_named(lacks, prefix)}: locks do not work",
-        f"ACL SETUSER USER {_named(lacks, prefix)}", {"missing": [_named([right], prefix) for right in lacks]},
-    )  # fmt: skip
+    return _judge(
+        "rights", lacks, prefix, "this user has all rights that locks need", Verdict.DANGER, "locks do not work"
+    )
 
 
 def wake_ups(missing: Sequence[str], prefix: str) -> Finding:
-    """May this user be told, and tell others, that it is their turn?"""
+    """May this user send and receive wake-ups?"""
     lacks = [right for right in missing if right in WAKE_UPS]
+    effect = "waiters have to poll, and are granted up to a second late"
+    return _judge("wake-ups", lacks, prefix, "waiters are woken by messages", Verdict.WARNING, effect)
+
+
+def _judge(check: str, lacks: Sequence[str], prefix: str, good: str, verdict: Verdict, effect: str) -> Finding:
     if not lacks:
-        return Finding("wake-ups", Verdict.OK, "waiters are told of their turn")
-    return Finding(
-        "wake-ups", Verdict.WARNING,
-        f"this user lacks {_named(lacks, prefix)}: waiters have to ask for their turn, up to a second late",
-        f"ACL SETUSER USER {_named(lacks, prefix)}", {"missing": [_named([right], prefix) for right in lacks]},
-    )  # fmt: skip
+        return Finding(check, Verdict.OK, good)
+    found, figures = _named(lacks, prefix), {"missing": [_named([right], prefix) for right in lacks]}
+    return Finding(check, verdict, f"this user lacks {found}: {effect}", f"ACL SETUSER USER {found}", figures)
 
 
 def _named(missing: Sequence[str], prefix: str) -> str:

@@ -1,4 +1,4 @@
-"""How the server is set up, as far as locks care. Pure: what INFO and CONFIG GET answered comes in as facts."""
+"""Judges the settings of the server that matter to locks. Pure: the answers to INFO and CONFIG GET come as facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,10 +10,10 @@ from .._connect import OLDEST
 from ._finding import Finding, Verdict, unknown
 
 _ASKED = ("appendfsync", "cluster-require-full-coverage", "min-replicas-to-write", "save")
-"""Settings that only CONFIG GET tells."""
+"""Settings that only CONFIG GET returns."""
 
 _NAMES = {"redis": "Redis", "valkey": "Valkey"}
-"""The servers that are tested, by the names that INFO gives them."""
+"""The tested servers, by their names in INFO."""
 
 _OLDEST_VALKEY = (8, 1)
 
@@ -21,21 +21,21 @@ _SHARDS_SINCE = 7
 
 _NEARLY_FULL = 0.9
 
-_TELLS = "+config|get"
+_CONFIG_RIGHT = "+config|get"
 
-_IF_FORGOTTEN = "or have workers wait one ttl after a restart before they begin"
+_OR_WAIT = "or have workers wait one ttl after a restart before they begin"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """INFO's fields and CONFIG's settings; empty where the server does not tell this user."""
+    """The fields of INFO and the settings of CONFIG; empty if this user may not ask."""
 
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     config: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 async def facts_of(client: Any) -> Facts:
-    """Ask INFO and CONFIG GET, either of which may be forbidden, or missing on a hosted server."""
+    """Ask INFO and CONFIG GET. Either may be forbidden, or missing on a hosted server."""
     config: dict[str, str] = {}
     try:
         for name in _ASKED:
@@ -49,12 +49,12 @@ async def facts_of(client: Any) -> Facts:
 
 
 def server(facts: Facts) -> Finding:
-    """Is it a Redis or Valkey of the kind that this version knows?"""
+    """Is it a supported Redis or Valkey?"""
     info = facts.info
     if not info:
         return unknown("server", "+info")
     kind = str(info.get("server_name", "redis"))
-    # Valkey's redis_version and redis_mode are for clients that know no other names, and it may leave the latter out.
+    # Valkey's redis_version and redis_mode are for clients that know no other names. It may omit redis_mode.
     release = str(info.get(f"{kind}_version", info.get("redis_version", "")))
     mode = str(info.get("redis_mode", info.get("server_mode", "standalone")))
     version = tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
@@ -78,19 +78,19 @@ def server(facts: Facts) -> Finding:
 
 
 def node(facts: Facts) -> Finding:
-    """The same of a node of a Cluster that is examined as a whole."""
+    """The same as `server`, for a node of a Cluster."""
     finding = server(Facts({**facts.info, "redis_mode": "standalone"} if facts.info else {}, facts.config))
     return replace(finding, found=finding.found.replace(", standalone", ", a node of a Cluster"))
 
 
 def knows_shards(facts: Facts) -> bool:
-    """Return whether waiters on a Cluster are told over channels of shards; a node that does not tell is taken to."""
+    """Return True if the Cluster has sharded channels, or the node does not show its version."""
     major = str(facts.info.get("redis_version", "7")).partition(".")[0]
     return not major.isdigit() or int(major) >= _SHARDS_SINCE
 
 
 def versions(nodes: Mapping[str, Facts]) -> Finding:
-    """Do all nodes of a Cluster, by their names, run the same?"""
+    """Do all primaries of a Cluster run the same version?"""
     found = {name: str(server(facts).figures.get("version", "")) for name, facts in nodes.items()}
     if not all(found.values()):
         return unknown("versions", "+info")
@@ -98,24 +98,24 @@ def versions(nodes: Mapping[str, Facts]) -> Finding:
     if len(set(found.values())) == 1:
         return Finding("versions", Verdict.OK, f"all primaries run {next(iter(found.values()))}", figures=figures)
     each = ", ".join(f"{name} {version}" for name, version in found.items())
-    advice = "bring all nodes to one version: while they differ, what one understands another may refuse"
+    advice = "bring all nodes to one version: one version may refuse commands that another accepts"
     return Finding("versions", Verdict.WARNING, f"the primaries run different versions: {each}", advice, figures)
 
 
 def coverage(facts: Facts) -> Finding:
-    """Does one primary that is gone keep the names of all others from being locked?"""
+    """Can names be locked while the primary of other names is gone?"""
     setting = facts.config.get("cluster-require-full-coverage")
     if setting is None:
-        return unknown("coverage", _TELLS)
+        return unknown("coverage", _CONFIG_RIGHT)
     if setting == "yes":
         found = "cluster-require-full-coverage is yes: while one primary is gone, nothing can be locked on any"
-        advice = "CONFIG SET cluster-require-full-coverage no, if your program can do without some of the names"
+        advice = "CONFIG SET cluster-require-full-coverage no, if your program can work without some of the names"
         return Finding("coverage", Verdict.WARNING, found, advice)
-    return Finding("coverage", Verdict.OK, "a primary that is gone leaves the names of the others alone")
+    return Finding("coverage", Verdict.OK, "if a primary is gone, the names of the others can still be locked")
 
 
 def replication(facts: Facts, *, behind_sentinels: bool = False) -> Finding:
-    """May a lock be forgotten when another server takes over?"""
+    """Can a failover lose a lock?"""
     info = facts.info
     if not info:
         return unknown("replication", "+info")
@@ -131,24 +131,24 @@ def replication(facts: Facts, *, behind_sentinels: bool = False) -> Finding:
         return Finding("replication", Verdict.DANGER, found, "bring the replicas back, or lower the setting", figures)
     if good is not None:
         found = f"good replicas connected: {good}, min-replicas-to-write: {wanted}"
-        advice = "a failover can still forget the last moment: let the resource check fencing tokens"
+        advice = "a failover can still lose the last moment: let the resource check fencing tokens"
         return Finding("replication", Verdict.OK, found, advice, figures)
     if replicas:
-        found = f"replicas: {replicas}, min-replicas-to-write: 0, so a primary cut off from them goes on granting"
+        found = f"replicas: {replicas}, min-replicas-to-write: 0, so a primary cut off from them keeps granting"
         if behind_sentinels:
             found += " without end"
         advice = (
             f"{_set(facts, 'min-replicas-to-write 1 and min-replicas-max-lag 10')}; "
-            "let the resource check fencing tokens, as a failover can forget locks"
+            "let the resource check fencing tokens, because a failover can lose locks"
         )
-        # Sentinels promote another meanwhile, and two hold the same lock for as long as the partition lasts.
+        # Sentinels promote a replica, so two holders are possible as long as the partition lasts.
         verdict = Verdict.DANGER if behind_sentinels else Verdict.WARNING
         return Finding("replication", verdict, found, advice, figures)
-    return Finding("replication", Verdict.OK, "no replicas, so no failover that could forget locks", figures=figures)
+    return Finding("replication", Verdict.OK, "no replicas, so no failover that could lose locks", figures=figures)
 
 
 def eviction(facts: Facts) -> Finding:
-    """May the server throw live locks away?"""
+    """Can the server evict live locks?"""
     info = facts.info
     if "maxmemory_policy" not in info:
         return unknown("eviction", "+info")
@@ -168,44 +168,40 @@ def eviction(facts: Facts) -> Finding:
 
 
 def persistence(facts: Facts) -> Finding:
-    """May locks be forgotten, or those of the past come back, by a restart?"""
+    """Can a restart lose locks, or restore old ones?"""
     info, config = facts.info, facts.config
     if "aof_enabled" not in info:
-        return unknown("persistence", "+info", _TELLS)
+        return unknown("persistence", "+info", _CONFIG_RIGHT)
     figures = {"aof": bool(info["aof_enabled"]), **{name: config[name] for name in _ASKED if name in config}}
     if info["aof_enabled"]:
         return _append_only(info, config.get("appendfsync"), figures)
-    advice = f"appendonly yes and appendfsync always, {_IF_FORGOTTEN}"
+    advice = f"appendonly yes and appendfsync always, {_OR_WAIT}"
     if "save" not in config:
-        found = "no append-only file: a restart forgets locks, or brings back those of the last snapshot"
+        found = "no append-only file: a restart loses locks, or restores those of the last snapshot"
     elif config["save"]:
-        found = "snapshots only: a restart forgets newer locks, and brings older ones back"
+        found = "snapshots only: a restart loses newer locks, and restores older ones"
     else:
-        found = "none: a restart forgets every lock"
+        found = "none: a restart loses every lock"
     return Finding("persistence", Verdict.WARNING, found, advice, figures)
 
 
 def _append_only(info: Mapping[str, Any], fsync: str | None, figures: dict[str, Any]) -> Finding:
     if info.get("aof_last_write_status", "ok") != "ok":
         found = "the last write to the append-only file failed, and Redis refuses writes until one succeeds"
-        return Finding("persistence", Verdict.DANGER, found, "look for a full disk, and at the server's log", figures)
+        return Finding("persistence", Verdict.DANGER, found, "check the disk space and the server's log", figures)
     if fsync is None:
-        return Finding(
-            "persistence",
-            Verdict.UNKNOWN,
-            "append-only file, but whether each write is on disk at once is not told to this user",
-            f"give the right {_TELLS}, or see to appendfsync always",
-            figures,
-        )
+        found = "append-only file, but this user may not ask whether each write is on disk at once"
+        advice = f"give the right {_CONFIG_RIGHT}, or set appendfsync always"
+        return Finding("persistence", Verdict.UNKNOWN, found, advice, figures)
     if fsync == "always":
         return Finding("persistence", Verdict.OK, "append-only file, each write on disk at once", figures=figures)
-    lost = "the last second" if fsync == "everysec" else "what the system had not written yet"
-    found = f"append-only file with appendfsync {fsync}: a crash of the machine forgets {lost}"
-    return Finding("persistence", Verdict.WARNING, found, f"appendfsync always, {_IF_FORGOTTEN}", figures)
+    lost = "the last second" if fsync == "everysec" else "all that was not written yet"
+    found = f"append-only file with appendfsync {fsync}: a crash of the machine loses {lost}"
+    return Finding("persistence", Verdict.WARNING, found, f"appendfsync always, {_OR_WAIT}", figures)
 
 
 def _set(facts: Facts, setting: str) -> str:
-    """Return how to change a setting: managed servers forbid CONFIG."""
+    """Return how to change a setting. Managed servers forbid CONFIG."""
     if facts.config:
         return f"CONFIG SET {setting}"
     return f"set {setting}: on a managed server in its parameter group or console, elsewhere with CONFIG SET"

@@ -1,4 +1,4 @@
-"""The server's clock and how fast it answers, both judged by the ttl. What judges is pure; one function measures."""
+"""Judges the server's clock and latency by the TTL. `sample` measures; the other functions are pure."""
 
 import time
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from ..._core.timing import RENEWALS_PER_TTL, margin
 from ._finding import Finding, Verdict, unknown
 
 _SAMPLES = 30
-_LONGEST = 2.0
-"""Seconds for all samples; a slow server gets fewer."""
+_MAX_SECONDS = 2.0
+"""Maximum time for all samples in seconds; a slow server gets fewer samples."""
 
-_FEWEST = 3
+_MIN_SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One question and its answer: this host's wall clock before and after, the server's in between."""
+    """One question for the time: this host's wall clock before and after, and the server's answer."""
 
     before: float
     server: float
@@ -30,12 +30,12 @@ class Sample:
 
 
 async def sample(client: Any) -> list[Sample]:
-    """Ask the server's time again and again; nothing when this user may not."""
+    """Ask for the server's time repeatedly. Return nothing if this user may not ask."""
     samples: list[Sample] = []
     began = time.monotonic()
     try:
-        await client.time()  # the first one may have to connect
-        while len(samples) < _FEWEST or (len(samples) < _SAMPLES and time.monotonic() < began + _LONGEST):
+        await client.time()  # the first question may have to connect
+        while len(samples) < _MIN_SAMPLES or (len(samples) < _SAMPLES and time.monotonic() < began + _MAX_SECONDS):
             before, left = time.time(), time.monotonic()
             seconds, micros = await client.time()
             took, after = time.monotonic() - left, time.time()
@@ -46,10 +46,10 @@ async def sample(client: Any) -> list[Sample]:
 
 
 def offset(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Return by how many seconds the server's clock is ahead, and how far that may be wrong.
+    """Return by how many seconds the server's clock is ahead, and the possible error of that.
 
-    The server looked at its clock between question and answer, so each sample bounds the difference from both sides,
-    and the truth is within all bounds. If they exclude each other, a clock was set meanwhile: the tightest one counts.
+    The server read its clock between question and answer, so each sample bounds the difference from both sides, and the
+    truth is within all bounds. If they contradict each other, a clock was set in between: the tightest sample counts.
     """
     least = max(one.server - one.after for one in samples)
     most = min(one.server - one.before for one in samples)
@@ -60,7 +60,7 @@ def offset(samples: Sequence[Sample]) -> tuple[float, float]:
 
 
 def clock(samples: Sequence[Sample], ttl: float) -> Finding:
-    """Would setting the server's clock right end leases too early, or keep dead ones?"""
+    """Would a correction of the server's clock end leases too early, or keep dead ones?"""
     if not samples:
         return unknown("clock", "+time")
     ahead, doubt = offset(samples)
@@ -76,14 +76,14 @@ def clock(samples: Sequence[Sample], ttl: float) -> Finding:
         advice = "have NTP slew both clocks: one set forward in a step ends leases early, one set back keeps dead ones"
         return Finding("clock", Verdict.WARNING, found, advice, figures)
     advice = (
-        f"one of the two is wrong: set it right while no lock is held, for a step this long ends leases of {ttl:g} s "
+        f"one of the two is wrong: correct it while no lock is held, because a step this long ends leases of {ttl:g} s "
         "that are being renewed, or keeps dead ones; then have NTP slew it"
     )
     return Finding("clock", Verdict.DANGER, found, advice, figures)
 
 
 def latency(samples: Sequence[Sample], ttl: float) -> Finding:
-    """Is a renewal back long before it is needed?"""
+    """Are renewals answered long before they are due?"""
     if not samples:
         return unknown("latency", "+time")
     usual, worst = median(one.took for one in samples), max(one.took for one in samples)
@@ -92,9 +92,9 @@ def latency(samples: Sequence[Sample], ttl: float) -> Finding:
     every = ttl / RENEWALS_PER_TTL
     if worst < every / 10:
         return Finding("latency", Verdict.OK, f"{found}; leases are renewed every {every:.3g} s", figures=figures)
-    advice = f"a ttl of {10 * RENEWALS_PER_TTL * worst:.2g} s or more leaves time for renewals to be tried again"
+    advice = f"a ttl of {10 * RENEWALS_PER_TTL * worst:.2g} s or more gives time to retry renewals"
     verdict = Verdict.WARNING if worst < every else Verdict.DANGER
-    return Finding("latency", verdict, f"{found}; leases are to be renewed every {every:.3g} s", advice, figures)
+    return Finding("latency", verdict, f"{found}; leases have to be renewed every {every:.3g} s", advice, figures)
 
 
 def in_words(seconds: float) -> str:

@@ -1,22 +1,23 @@
-"""The proof: a lock and a semaphore go from one session to another, as between two processes."""
+"""A trial: hand a lock and a semaphore from one session to another, as between two processes."""
 
 import asyncio
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Protocol
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from ..._core.keys import Keys
 from ..._engine.lease import Lease
 from ..._manager import LockManager
 from ..._primitives.base import Statistics
-from .._connect import PATIENCE, reason
+from .._connect import PATIENCE, delete_keys, reason
 from ._finding import Finding, Verdict
 
 _TTL = 5.0
-_LOOK = 0.01
+_POLL_INTERVAL = 0.01
+_FIX_FIRST = "correct the server's error; locks do not work before"
 
 
 class _Acquirable(Protocol):
@@ -25,28 +26,27 @@ class _Acquirable(Protocol):
 
 
 async def hand_over(one: Redis, other: Redis, prefix: str, name: str, url: str) -> Finding:
-    """Have *other* wait for what *one* holds, once for each kind, and leave nothing behind."""
+    """Let *other* wait while *one* holds, for a lock and a semaphore. Delete all keys afterwards."""
     mine, theirs = LockManager(one, ttl=_TTL, prefix=prefix), LockManager(other, ttl=_TTL, prefix=prefix)
     took: list[float] = []
     try:
         took.append(await _from_to(mine.lock(name), theirs.lock(name)))
         took.append(await _from_to(mine.semaphore(name, 1), theirs.semaphore(name, 1)))
     except RedisError as error:
-        advice = "see to what the server says; nothing can be locked before"
-        return Finding("hand-over", Verdict.DANGER, f"failed: {reason(error, url)}", advice)
+        return Finding("hand-over", Verdict.DANGER, f"failed: {reason(error, url)}", _FIX_FIRST)
     finally:
-        await _forget(one, prefix, name)
+        with suppress(RedisError):
+            await delete_keys(one, name, prefix)
     found = f"a lock and a semaphore went from one session to another, in {1000 * max(took):.3g} ms at most"
     return Finding("hand-over", Verdict.OK, found, figures={"worst_s": round(max(took), 6)})
 
 
 def not_tried(why: str) -> Finding:
-    return Finding("hand-over", Verdict.UNKNOWN, f"not tried: {why}", "see to that first, and ask the doctor again")
+    return Finding("hand-over", Verdict.UNKNOWN, f"not tried: {why}", "correct that first, and run doctor again")
 
 
 def refused(why: str) -> Finding:
-    advice = "see to what the server says; nothing can be locked before"
-    return Finding("hand-over", Verdict.DANGER, f"the server refuses writes: {why}", advice)
+    return Finding("hand-over", Verdict.DANGER, f"the server refuses writes: {why}", _FIX_FIRST)
 
 
 async def _from_to(mine: _Acquirable, theirs: _Acquirable) -> float:
@@ -55,7 +55,7 @@ async def _from_to(mine: _Acquirable, theirs: _Acquirable) -> float:
     waiting = asyncio.ensure_future(theirs.acquire(timeout=PATIENCE))
     try:
         while not waiting.done() and not (await mine.statistics()).waiting:  # noqa: ASYNC110  # only the server knows
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         released_at = time.monotonic()
     except BaseException:
         waiting.cancel()
@@ -68,12 +68,3 @@ async def _from_to(mine: _Acquirable, theirs: _Acquirable) -> float:
     if following.fencing_token <= lease.fencing_token:
         raise RedisError(f"the fencing token {following.fencing_token} came after {lease.fencing_token}")
     return took
-
-
-async def _forget(client: Redis, prefix: str, name: str) -> None:
-    """Delete what would stay for a day."""
-    for key in (Keys(prefix, "lock", name).part(b"fence"), Keys(prefix, "semaphore", name).part(b"meta")):
-        try:
-            await client.delete(key)
-        except RedisError:
-            pass

@@ -1,6 +1,6 @@
 """`aiolocks run NAME -- COMMAND…`: run a command while holding a lock, as flock(1) does, for many hosts.
 
-The command is stopped before another caller can be granted the lock: it has the margin of the lease for that.
+If the lease is lost, the command is stopped within the margin, before another caller can be granted the lock.
 """
 
 import argparse
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import _arguments
-from .._errors import Unusable
+from .._arguments import Unusable
 
 if TYPE_CHECKING:
     from .._arguments import Commands
 
 _EXPLAINED = """
 exit status: the command's own, 128+N if signal N ended it;
-  75  not got within --wait, or what --busy-exit says
+  75  not acquired within --wait (see --busy-exit)
   74  the lease was lost or revoked, and the command was stopped
   69  Redis could not be asked
    2  wrong usage
@@ -25,7 +25,7 @@ exit status: the command's own, 128+N if signal N ended it;
 The command has AIOLOCKS_NAME and AIOLOCKS_FENCING_TOKEN in its environment. It runs in a process group of its own:
 TERM, INT, HUP, QUIT and WINCH are passed on to the whole group, USR1 and USR2 to the command alone. If the lease is
 lost, the group ends, and on Linux all other processes that descend from the command. If this program is killed, so is
-the group. Processes that the command leaves behind when it ends are not guarded any more.
+the group. Processes that outlive the command are not guarded any more.
 
   aiolocks run nightly --wait 0 --min-hold 50 --busy-exit 0 -- ./backup.sh
 """
@@ -41,32 +41,32 @@ def register(commands: "Commands") -> None:
         epilog=_EXPLAINED,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", metavar="NAME", type=_arguments.name, help="what to lock")
+    parser.add_argument("name", metavar="NAME", type=_arguments.name, help="the name of the lock")
     _arguments.add_url(parser)
     _arguments.add_prefix(parser)
-    parser.add_argument("--limit", type=_arguments.count, metavar="N", help="a semaphore: N may run at once")
     parser.add_argument(
-        "--ttl", type=_arguments.ttl, default=30.0, metavar="S",
-        help="seconds after which another may run when this host dies, 30 if left out; renewed while the command runs",
-    )  # fmt: skip
-    parser.add_argument(
-        "--wait",
-        type=_arguments.seconds,
-        metavar="S",
-        help="seconds to wait for the lock, 0 to ask once; waits for ever if left out",
+        "--limit", type=_arguments.count, metavar="N", help="use a semaphore: N commands may run at the same time"
     )
     parser.add_argument(
+        "--ttl", type=_arguments.ttl, default=30.0, metavar="S",
+        help="seconds until another may run after this host dies, 30 if left out; renewed while the command runs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wait", type=_arguments.seconds, metavar="S",
+        help="seconds to wait for the lock; 0 asks once; for ever if left out",
+    )  # fmt: skip
+    parser.add_argument(
         "--min-hold", type=_arguments.seconds, default=0.0, metavar="S",
-        help="seconds for which nobody else gets the lock though the command ends earlier: for jobs that several "
-        "hosts start at the same minute",
+        help="minimum time in seconds until another may run, even if the command ends earlier: for jobs that several "
+        "hosts start in the same minute",
     )  # fmt: skip
     parser.add_argument(
         "--on-lost", choices=("kill", "warn"), default="kill",
-        help="what becomes of the command when the lease is lost: kill (TERM, then KILL; if left out) or only warn",
+        help="reaction to the loss of the lease: kill the command (TERM, then KILL; if left out) or only warn",
     )  # fmt: skip
     parser.add_argument(
         "--busy-exit", type=_status, default=75, metavar="N",
-        help="exit status when it was not got within --wait; 0 also says nothing",
+        help="exit status if the lock is not acquired within --wait, 75 if left out; 0 also prints nothing",
     )  # fmt: skip
     parser.set_defaults(run=_run, words=[])
 
@@ -75,11 +75,11 @@ _OF_FLOCK = {
     "-n": "--wait 0", "--nb": "--wait 0", "--nonblock": "--wait 0",
     "-w": "--wait", "--timeout": "--wait", "-E": "--busy-exit", "--conflict-exit-code": "--busy-exit",
 }  # fmt: skip
-"""Options of flock(1), and what they are called here."""
+"""Options of flock(1), with their names here."""
 
 
 def hint(unknown: Sequence[str]) -> str:
-    """Return what was meant by the first of the *unknown* arguments, to follow an error's text; "" if that is open."""
+    """Return a hint about the first of the *unknown* arguments, to follow an error's text, or ""."""
     first = unknown[0].partition("=")[0]
     if not first.startswith("-"):
         return "; write -- before the command"

@@ -1,9 +1,9 @@
 """A command in a process group of its own, which dies with this program and shares its terminal as shells expect.
 
-Of job control this much: in the foreground, the command gets the terminal (at once if it reads and writes it, else when
-it asks for it), so that Ctrl-C and Ctrl-Z reach it. When the terminal stops it, this program stops too, as its shell
-waits for that, and the lease runs on. Continued, the command goes on if the lease is still held, and is killed if not:
-it was stopped all the time, so that no other holder has met it.
+In the foreground the command gets the terminal, so that Ctrl-C and Ctrl-Z reach it: at once if it reads and writes the
+terminal, otherwise when it asks. If the terminal stops the command, this program stops too, because its shell waits for
+that; the lease is not renewed. When both are continued, the command continues if the lease is still held. Otherwise it
+is killed: it was stopped all the time, so it did not work beside another holder.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from typing import final
 from ._tree import Process, Tree, send_to
 
 _PR_SET_PDEATHSIG = 1
-_LOOK = 0.005
+_POLL_INTERVAL = 0.005
 
 _BY_TERMINAL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _FOR_COMMAND = (signal.SIGUSR1, signal.SIGUSR2)
-"""These kill what does not expect them, as the children of a command may not."""
+"""Signals for the command alone: they kill processes that do not handle them, such as its children."""
 
 _GUARD = 'read -r group && { read -r _ || kill -KILL "-$group"; }'
-"""Reads the command's group from the command itself before that is run, and then a line from this program. If the file
-ends instead, that was killed."""
+"""The guard: reads the group of the command, which writes it before exec, and then a line from this program. If the
+input ends instead, this program was killed."""
 
 
 @final
 class Child:
-    """The command. Begun in the loop's main thread, which alone gets signals, and closed there.
+    """The command. Make and close it in the main thread, which gets the signals.
 
     Attributes:
         ended: Its exit status, or minus the number of the signal that ended it.
@@ -43,7 +43,7 @@ class Child:
     """
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], may_go_on: Callable[[], bool]) -> None:
-        """*may_go_on* says whether the command may be continued after it was stopped along with this program."""
+        """*may_go_on* returns whether the command may continue after it was stopped together with this program."""
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self._may_go_on = may_go_on
@@ -67,55 +67,55 @@ class Child:
         self._mirrors = self._terminal.there and signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN
         if self._mirrors:
             self._loop.add_signal_handler(signal.SIGTSTP, self.send, signal.SIGTSTP)
-        self._look()
+        self._check_command()
 
     def send(self, number: int) -> None:
         """Send a signal to the whole group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS calls a group of zombies the latter
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: on macOS a group of zombies
             os.killpg(self._group, number)
 
     def pass_on(self, number: int) -> None:
-        """Do as if a signal that this program got had been the command's."""
+        """Pass a signal to this program on to the command."""
         if number == signal.SIGTERM and self._asked_to_end:
-            return  # the run around this one has lost its lease too
+            return  # from the outer `aiolocks run`, which lost its lease too
         if number not in _FOR_COMMAND:
             self.send(number)
         elif not self.ended.done():
             os.kill(self._group, number)
-        if number in (signal.SIGTERM, signal.SIGHUP):  # a stopped command does not react to it
+        if number in (signal.SIGTERM, signal.SIGHUP):  # a stopped command reacts only then
             self.send(signal.SIGCONT)
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM to the group and to all else that descends from the command."""
+        """Send SIGTERM to the group and to all other descendants of the command."""
         self._asked_to_end = True
-        beside = self._tree.unasked(self._beside())  # now, as its children get another parent when the group ends
-        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process does not react to the first
+        beside = self._tree.unasked(self._beside())  # before the group ends, when its children get another parent
+        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process reacts only after SIGCONT
             self.send(number)
             send_to(beside, number)
 
     def kill(self) -> None:
-        """Kill the group and all else that descends from the command."""
+        """Kill the group and all other descendants of the command."""
         self.send(signal.SIGKILL)
         send_to(self._beside(), signal.SIGKILL)
 
     async def gone(self, seconds: float) -> None:
-        """Wait until all that descends from the command has ended, for so many *seconds* at most."""
+        """Wait up to *seconds* until all descendants of the command have ended."""
         until = self._loop.time() + seconds
         if seconds > 0:
             await asyncio.wait({self.ended}, timeout=seconds)
         while self.ended.done() and self._loop.time() < until and self._remain():  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
 
     async def killed(self, seconds: float) -> None:
-        """Kill all that descends from the command, and what that still forks, for so many *seconds* at most."""
+        """Kill all descendants of the command, new ones too, until none is left or *seconds* have passed."""
         until = self._loop.time() + seconds
         self.kill()
         while self._loop.time() < until and (not self.ended.done() or self._remain()):
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
             self.kill()
 
     def close(self) -> None:
-        """Kill the command if it runs, have the terminal back, and let the guard go."""
+        """Kill the command if it runs, take back the terminal, and end the guard."""
         if not self.ended.done():
             self.kill()
             self._process.wait()
@@ -147,8 +147,8 @@ class Child:
             return False
         return True
 
-    def _look(self) -> None:
-        """See what has become of the command."""
+    def _check_command(self) -> None:
+        """Handle the stop or end of the command."""
         while not self.ended.done():
             pid, status = os.waitpid(self._group, os.WNOHANG | os.WUNTRACED)
             if not pid:
@@ -156,12 +156,12 @@ class Child:
             if os.WIFSTOPPED(status):
                 self._stopped(os.WSTOPSIG(status))
             else:
-                self._process.returncode = os.waitstatus_to_exitcode(status)  # Popen waits for it no more
+                self._process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait for it
                 self.ended.set_result(self._process.returncode)
 
     def _child_ended(self) -> None:
-        """See which child has ended or stopped: the command, the guard, or an orphan of the command."""
-        self._look()
+        """Handle the stop or end of a child: the command, the guard, or an orphan of the command."""
+        self._check_command()
         guard = self._guard.pid if self._guard is not None and self._guard.poll() is None else 0
         self._tree.reap({self._group, guard})
 
@@ -169,11 +169,11 @@ class Child:
         if not self._mirrors or number not in _BY_TERMINAL:
             return
         if number != signal.SIGTSTP and self._terminal.ours:
-            self._in_terminal = True  # it asked for the terminal, and may have it
+            self._in_terminal = True  # it asked for the terminal, so give it
         else:
-            self.send(signal.SIGSTOP)  # also those of its group that catch the other
+            self.send(signal.SIGSTOP)  # also stops the members of its group that catch SIGTSTP
             self._loop.remove_signal_handler(signal.SIGTSTP)
-            # The whole job, of which the shell may know another process. The system ignores it if there is no shell.
+            # The whole job: the shell may wait for another process of it. Without a shell the system ignores this.
             os.killpg(os.getpgrp(), signal.SIGTSTP)
             self._loop.add_signal_handler(signal.SIGTSTP, self.send, signal.SIGTSTP)
             if not self._may_go_on():
@@ -204,7 +204,7 @@ class _Terminal:
         return self._foreground() == os.getpgrp()
 
     def give(self, group: int) -> None:
-        """Put *group* in the foreground; the command itself may call this before it is run."""
+        """Put *group* in the foreground. The command itself can call this before exec."""
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         try:
             os.tcsetpgrp(self._fd, group)
@@ -237,12 +237,12 @@ def _start(
 ) -> "subprocess.Popen[bytes]":
     parent = os.getpid()
     to_guard = guard.stdin.fileno() if guard is not None and guard.stdin is not None else -1
-    # Looked up before the fork, after which little is safe.
+    # Loaded before the fork: after it, little is safe.
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
     def prepare() -> None:
         if prctl is not None:
-            # Linux kills the command itself even where there is no guard.
+            # Linux kills the command itself even without a guard.
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
@@ -257,14 +257,14 @@ def _start(
 
 @contextlib.contextmanager
 def _no_warning_of_threads() -> Generator[None]:
-    """A thread that resolves host names may be there; what is called after the fork needs no lock of its."""
+    """A thread may be resolving host names. The code after the fork needs none of its locks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
 
 
 def _guard() -> "subprocess.Popen[bytes] | None":
-    """Start what kills the command's group when this program is killed, out of reach of the terminal, if it can be."""
+    """Start the guard, which kills the command's group if this program is killed, in a session without the terminal."""
     try:
         return subprocess.Popen(
             ["/bin/sh", "-c", _GUARD],

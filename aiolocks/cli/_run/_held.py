@@ -1,4 +1,4 @@
-"""One run: wait for the lease, start the command, and see that it never outlives the lease."""
+"""One run: wait for the lease, start the command, and stop it before another caller can be granted the lease."""
 
 import argparse
 import asyncio
@@ -30,16 +30,16 @@ _UNAVAILABLE = 69
 
 _CANNOT_RUN = 126
 _NOT_FOUND = 127
-"""As shells have it."""
+"""Exit statuses of shells."""
 
 _SIGNALLED = 128
-"""What shells add to the number of the signal that ended a command."""
+"""Shells add this to the number of the signal that ended a command."""
 
-_LONGEST_FAREWELL = 5.0
-"""Seconds between TERM and KILL, where the lease still lasts, as it does after a revoke."""
+_KILL_TIMEOUT = 5.0
+"""Maximum time in seconds between TERM and KILL after a revoke, while the lease still lasts."""
 
 _SHARE_OF_CLEANUP = 0.75
-"""Of the time that the margin has for cleanup, how much the command gets; the rest is for it to be killed."""
+"""The command's share of the margin's time for cleanup. The rest is for KILL."""
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _PASSED_ON = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
@@ -47,14 +47,14 @@ _PASSED_ON = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 def run(arguments: argparse.Namespace, url: str) -> int:
     """Run the command of *arguments* and return the exit status."""
-    logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # what matters of it is told here, in one line
+    logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # `_say` reports the loss in one line
     place = place_of(url)
     status = _unable(arguments.words[0])
     return asyncio.run(_run(arguments, url, place)) if status is None else status
 
 
 def _unable(program: str) -> int | None:
-    """Return the exit status if there is no such program, so that nothing is waited for in vain."""
+    """Return the exit status if the program does not exist, before waiting for the lock."""
     if shutil.which(program) is not None:
         return None
     if os.path.dirname(program) and os.path.exists(program):
@@ -72,7 +72,7 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
                 lease = await signals.unless_ended(_acquire(arguments, locks))
             except AcquireTimeoutError:
                 if arguments.busy_exit:
-                    _say(f"{arguments.name!r} is held elsewhere: not got within {arguments.wait:g} s")
+                    _say(f"{arguments.name!r} is held by another caller: not acquired within {arguments.wait:g} s")
                 return int(arguments.busy_exit)
             except (RedisError, OSError) as error:
                 _say(f"cannot use Redis at {place}: {await trouble(error, url)}")
@@ -95,7 +95,7 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
     stops = arguments.on_lost == "kill"
     try:
         child = Child(arguments.words, _environment(lease), lambda: lease.held or not stops)
-    except FileNotFoundError:  # that of its interpreter, say
+    except FileNotFoundError:  # its interpreter is missing, for example
         _say(f"{arguments.words[0]}: cannot be found")
         return _NOT_FOUND
     except OSError as error:
@@ -120,10 +120,10 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
 
 
 async def _stop(child: Child, state: LeaseState) -> None:
-    """Have all that descends from the command end: TERM, and KILL before another caller can be granted the lease."""
+    """End all descendants of the command: TERM, then KILL before another caller can be granted the lease."""
     now = state.context.clock()
     if state.reason == "revoked":
-        until = min(now + _LONGEST_FAREWELL, state.deadline)  # until the margin, nobody else is granted it
+        until = min(now + _KILL_TIMEOUT, state.deadline)  # before the deadline no other caller is granted it
     else:
         cleanup = margin(state.ttl) - DRIFT * state.ttl - PRECISION
         until = min(now, state.deadline) + _SHARE_OF_CLEANUP * cleanup
@@ -133,7 +133,7 @@ async def _stop(child: Child, state: LeaseState) -> None:
 
 
 async def _let_go(arguments: argparse.Namespace, lease: Lease, status: int, url: str) -> int:
-    """Release the lease; return *status*, or another if it had been lost unnoticed."""
+    """Release the lease. Return *status*, or `_LOST` if the lease had been lost unnoticed."""
     try:
         ended = await lease.release()
     except (RedisError, OSError) as error:
@@ -151,9 +151,9 @@ def _environment(lease: Lease) -> dict[str, str]:
 
 @final
 class _Signals:
-    """What reaches this program: it ends the waiting, and afterwards is the command's.
+    """The signals to this program: they end the waiting, and later are passed on to the command.
 
-    What was ignored when this program began stays so, here and in the command: see nohup.
+    Signals that were ignored at the start stay ignored, here and in the command, as nohup needs.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class _Signals:
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        # The parent may have blocked them, and the mask is inherited. Without SIGCHLD the command's end is never seen.
+        # The parent may have blocked signals. Without SIGCHLD we would not see the command's end.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *_PASSED_ON})
         for number in _PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -177,7 +177,7 @@ class _Signals:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     async def unless_ended(self, coroutine: Coroutine[Any, Any, Lease]) -> Lease | None:
-        """Return what *coroutine* does, or None if a signal says to end."""
+        """Return the result of *coroutine*, or None if a signal ends the waiting."""
         self._waiting = waiting = asyncio.ensure_future(coroutine)
         try:
             return await waiting
@@ -198,5 +198,5 @@ class _Signals:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a log that is full or gone must not cost the command its end, nor its status
+    with contextlib.suppress(OSError):  # an unwritable log must not change how the command ends
         print(f"aiolocks run: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""All processes that descend from the command, in any session. Only Linux shows them: elsewhere none is known here.
+"""All descendants of the command, in any session. Only Linux can list them; elsewhere the list is empty.
 
 The one rule: no signal reaches a process that does not descend from the command.
 """
@@ -16,7 +16,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
 _FIRST = 1
-"""Pid of the process to which the system gives all orphans: in a container it may be this program."""
+"""Pid of the process that inherits all orphans. In a container it may be this program."""
 
 _ENDED = ("Z", "X")
 
@@ -36,13 +36,13 @@ class Process(NamedTuple):
 
 @final
 class Tree:
-    """Made before the command is started, and closed after it has ended.
+    """The descendants. Make it before the command is started, and close it after the command has ended.
 
     Invariant: until it is closed, each orphan of the command becomes a child of this program.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """*environment* is that of the command."""
+        """*environment* is the command's."""
         self._marks = {b"%b=%b" % (name, environment.get(name.decode(), "").encode()) for name in _MARKS}
         self._open = sys.platform == "linux"
         self._strangers = frozenset[int]()
@@ -55,11 +55,11 @@ class Tree:
             """Whether orphans of other programs may become children of this one."""
 
     def beside(self, group: int, command: int, guard: int) -> list[Process]:
-        """Return what descends from the command, lives, and is not in its *group*.
+        """Return the live descendants of the command that are not in its *group*.
 
         Args:
-            command: Its pid; 0 once that has been waited for, as it may mean another process then.
-            guard: A child of this program that does not descend from it; 0 if there is none.
+            command: Its pid, or 0 after it was waited for, because the pid may then mean another process.
+            guard: A child of this program that is not a descendant of the command, or 0.
         """
         if not self._open:
             return []
@@ -116,7 +116,7 @@ class Tree:
 
 
 def _marks_of(pid: int) -> set[bytes]:
-    """Return the marks in the environment of a process; none if it may not be read."""
+    """Return the marks in the environment of a process, or none if it cannot be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as environment:
             return {line for line in environment.read().split(b"\0") if line.partition(b"=")[0] in _MARKS}

@@ -17,23 +17,23 @@ from rich.text import Text
 
 from .. import _ls, _names
 from ._board import SORTS, Board
-from ._looks import Looks
+from ._watcher import Watcher
 
 _KEYS = {"\x1b[A": "up", "k": "up", "\x1b[B": "down", "j": "down", "\r": "open", "\n": "open", "\x1b": "back"}
 _TYPED = re.compile(r"(?s)\x1b\[[A-Z]|.")
-"""One key: several may come at once."""
+"""One key. One read may return several."""
 
 _WIDE = 100
-"""From so many columns on, there is room for more of the holder."""
+"""Number of columns from which the column of the holder is wider."""
 
 _AROUND = 4
-"""Lines of a screen that are not names."""
+"""Number of lines of the screen that are not names."""
 
 
 def table(
     board: Board, rows: list[_names.Name], width: int, height: int, chosen: int = -1, typing: bool = False
 ) -> RenderableType:
-    """Return the picture of a list, *height* lines at most."""
+    """Return the list of names as a picture of up to *height* lines."""
     room = max(height - _AROUND, 1)
     first = max(min(chosen - room // 2, len(rows) - room), 0)
     listed = Table(box=None, expand=True, pad_edge=False, header_style="bold", show_edge=False)
@@ -74,22 +74,22 @@ def _heading(board: Board) -> Text:
 def _help(board: Board, typing: bool, width: int) -> Text:
     if typing:
         return Text(f"filter: {board.filter}_", style="bold", no_wrap=True)
-    told = f"  filter: {board.filter}" if board.filter else ""
+    filtered = f"  filter: {board.filter}" if board.filter else ""
     long = "↑↓ choose  Enter inspect  / filter  s sort  q quit" if width >= 60 else "/ filter  s sort  q quit"
-    return Text(f"{long}  sorted by {board.sort}{told}", style="dim", no_wrap=True, overflow="ellipsis")
+    return Text(f"{long}  sorted by {board.sort}{filtered}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
 @final
 class Live:
     """Draws a board until the user quits."""
 
-    def __init__(self, looks: Looks, interval: float) -> None:
-        self._looks, self._board = looks, looks.board
+    def __init__(self, watcher: Watcher, interval: float) -> None:
+        self._watcher, self._board = watcher, watcher.board
         self._interval = interval
         self._console = Console(highlight=False, emoji=False, markup=False)
         self._chosen = 0
         self._base: bytes | None = None
-        """Of the name that is chosen, which may stand in another place the next time."""
+        """Key of the chosen name, whose place in the list may change."""
         self._inspects = False
         self._typing = False
         self._rows: list[_names.Name] = []
@@ -97,34 +97,34 @@ class Live:
         self._keyed = asyncio.Event()
 
     async def run(self) -> None:
-        """Draw and look, until q or Ctrl-C."""
+        """Draw and refresh until q or Ctrl-C."""
         loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
         before = termios.tcgetattr(fd)
         tty.setcbreak(fd)
         loop.add_reader(fd, self._read, fd)
-        looking = asyncio.ensure_future(self._look())
+        refreshing = asyncio.ensure_future(self._refresh())
         try:
             with RichLive(console=self._console, screen=True, auto_refresh=False) as screen:
                 while not self._quits.is_set():
                     self._keyed.clear()
                     screen.update(self._picture(), refresh=True)
                     key = asyncio.ensure_future(self._keyed.wait())
-                    await asyncio.wait({key, looking}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({key, refreshing}, return_when=asyncio.FIRST_COMPLETED)
                     key.cancel()
-                    if looking.done():
-                        looking.result()  # its error, as it never ends by itself
+                    if refreshing.done():
+                        refreshing.result()  # raises: it ends only by an error
         finally:
-            looking.cancel()
+            refreshing.cancel()
             loop.remove_reader(fd)
             with suppress(termios.error):  # the terminal may have hung up
                 termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         while True:
             visible = self._rows[max(self._chosen - self._console.height, 0) : self._chosen + self._console.height]
             inspected = self._rows[self._chosen] if self._inspects and self._rows else None
-            await self._looks.look(visible, inspected)
-            self._keyed.set()  # there is something to draw
+            await self._watcher.refresh(visible, inspected)
+            self._keyed.set()  # draw
             await asyncio.sleep(self._interval)
 
     def _picture(self) -> RenderableType:
@@ -141,7 +141,7 @@ class Live:
             typed = os.read(fd, 1024)
         except OSError:
             typed = b""
-        if not typed:  # the terminal has hung up, and stays readable for ever
+        if not typed:  # the terminal has hung up, and is always readable
             self._quits.set()
             self._keyed.set()
             asyncio.get_running_loop().remove_reader(fd)
@@ -149,7 +149,7 @@ class Live:
             self.key(key)
 
     def key(self, typed: str) -> None:
-        """Do what a key says."""
+        """Handle one key."""
         self._keyed.set()
         action = _KEYS.get(typed, typed)
         if self._typing:

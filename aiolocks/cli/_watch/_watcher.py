@@ -1,4 +1,4 @@
-"""Looks at the server again and again, over a new connection when one is lost: `watch` outlives an outage."""
+"""Refreshes a board, over a new connection after an error, so that `watch` survives an outage."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import final
 
 from ..._redis.clients import behind_sentinels, pool_of
 from .. import _names
+from .._arguments import Unusable
 from .._connect import PATIENCE, REFUSALS, reason
-from .._errors import Unusable
 from .._nodes import Primaries, primaries
 from ._board import Board
 
@@ -18,10 +18,10 @@ _RECONNECT_INTERVAL = 10.0
 
 
 @final
-class Looks:
-    """The looks of one board.
+class Watcher:
+    """Refreshes one board.
 
-    Invariant: while `_found` is None there is no connection, and the next look opens one.
+    Invariant: while `_found` is None there is no connection, and the next refresh opens one.
     """
 
     def __init__(self, board: Board, url: str) -> None:
@@ -32,7 +32,7 @@ class Looks:
         self._found_at = 0.0
 
     async def begin(self) -> None:
-        """Find all there is.
+        """Connect and read all names.
 
         Raises:
             Unusable: The server cannot be asked.
@@ -43,12 +43,12 @@ class Looks:
         except (*REFUSALS, OSError) as error:
             raise Unusable(f"Redis cannot be asked: {self._why(error)}") from None
 
-    async def look(self, visible: Sequence[_names.Name], inspected: _names.Name | None = None) -> None:
-        """See `Board.look`. Where the server does not answer, the board notes since when and why."""
+    async def refresh(self, visible: Sequence[_names.Name], inspected: _names.Name | None = None) -> None:
+        """See `Board.refresh`. If the server does not answer, the board shows since when and why."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._connect()
-                await self.board.look(visible, inspected)
+                await self.board.refresh(visible, inspected)
         except BrokenPipeError:
             raise  # the reader of our output has gone
         except (Unusable, *REFUSALS, OSError) as error:
@@ -62,7 +62,7 @@ class Looks:
     async def _connect(self) -> None:
         clock = asyncio.get_running_loop().time
         if self._found is not None and self._found.missing and clock() > self._found_at + _RECONNECT_INTERVAL:
-            await self.close()  # a replica may have taken the place of a primary that is missing
+            await self.close()  # a replica of the missing primary may have been promoted
         if self._found is None:
             self._found = await self._stack.enter_async_context(primaries(self._url))
             self._found_at = clock()
