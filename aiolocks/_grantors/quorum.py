@@ -75,7 +75,7 @@ class Quorum(Composite):
     async def grant(self, request: Request) -> Answer:
         with contextlib.ExitStack() as stack:
             for context in self._contexts:  # none may end between two attempts
-                stack.enter_context(context.keep_open())
+                stack.enter_context(context.in_use())
             return await self._repeat(request)
 
     async def _repeat(self, request: Request) -> Answer:
@@ -279,7 +279,7 @@ class Quorum(Composite):
         clock = self._home.clock
         with contextlib.ExitStack() as stack:
             for context in self._contexts:
-                stack.enter_context(context.keep_open())
+                stack.enter_context(context.in_use())
             return await ride_out(partial(self._count, ttl), clock, clock() + LONGEST_WAIT)
 
     async def _count(self, ttl: float) -> tuple[bool, int, int]:
@@ -325,7 +325,7 @@ class Quorum(Composite):
         clock = self._home.clock
         with contextlib.ExitStack() as stack:
             for context in self._contexts:
-                stack.enter_context(context.keep_open())
+                stack.enter_context(context.in_use())
             rows = await ride_out(partial(self._ask_who, ttl), clock, clock() + LONGEST_WAIT)
             for digest in {row.digest for row in rows.values()}:
                 same = {at: row for at, row in rows.items() if row.digest == digest}
@@ -369,7 +369,7 @@ class Quorum(Composite):
         """Keep the sessions of all servers while several questions are asked."""
         with contextlib.ExitStack() as stack:
             for context in self._contexts:
-                stack.enter_context(context.keep_open())
+                stack.enter_context(context.in_use())
             yield
 
     async def who_holds(

@@ -303,7 +303,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
 
     async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
         grantors = self._grantors()
-        with grantors[0].context.keep_open():  # theirs, until all is over
+        with grantors[0].context.in_use():  # theirs, until all is over
             found = await asyncio.gather(*(meant(each, fencing_token, force=force) for each in grantors))
             of_names = [one for one in found if one is not None]
             if of_names:

@@ -116,7 +116,7 @@ async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polli
         return Later(4.5, confirmed(asked)) if asked.what == "SUBSCRIBE" else 1
 
     def polls() -> Any:
-        return session.servers.listenings[0].polling
+        return session.servers.wakeups[0].polling
 
     server = Answering(answer)
     session, grantor = Session.of(server), server.grantor()

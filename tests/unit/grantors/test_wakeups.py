@@ -129,7 +129,7 @@ async def test_a_polling_session_is_notified_once_the_server_finds_its_subscript
         await asyncio.sleep(6)
         assert not hub.polled()
         assert "woken again" in caplog.text
-        assert session.servers.listenings[0].subscriber.listening(hub.grantor().channel(), clock())
+        assert session.servers.wakeups[0].subscriber.listening(hub.grantor().channel(), clock())
         assert len(caplog.messages) == 2
 
 
@@ -149,7 +149,7 @@ async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_
         hub.finds = 1
         await asyncio.sleep(10)
         assert not hub.polled()
-        assert not session.servers.listenings[0].polling
+        assert not session.servers.wakeups[0].polling
 
 
 @jumping
