@@ -162,7 +162,7 @@ class Grantor(Protocol):
 
     @property
     def context(self) -> Context:
-        """Whose clock and renewals its leases go by."""
+        """The context whose clock and session its leases use."""
         ...
 
     @property
@@ -172,12 +172,13 @@ class Grantor(Protocol):
 
     @property
     def together(self) -> "Together | None":
-        """What renews its leases along with those of others that have the same; None: each is renewed by itself."""
+        """The batch that renews its leases together with others. None means that each is renewed singly."""
         ...
 
     def grant(self, request: Request) -> Awaitable[Answer]:
-        """Ask; a waiter's answer may come only with its turn, see `Request.wait_by`. Asking again is harmless, also
-        after an exception, which leaves open whether Redis got the request.
+        """Ask for *request*. A waiter's answer may come only with its grant; see `Request.wait_by`.
+
+        Asking again is harmless (P6), also after an exception, when it is unknown whether Redis got the request.
 
         Raises:
             LimitMismatchError: More permits than there are.
@@ -186,19 +187,19 @@ class Grantor(Protocol):
         ...
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
-        """Extend to *ttl* seconds from now at least.
+        """Extend the lease to at least *ttl* seconds from now.
 
-        *tell* is called once: with True if that was done; False if the lease is not ours any more or was revoked, which
-        *request* says then; or the exception that leaves it open. *thread* has the pipelines of the calling thread, if
-        that is not the session's.
+        *tell* is called once. True means that this was done. False means that the lease is not ours any more, or was
+        revoked, which *request* then says. An exception leaves it open. *thread* has the pipelines of the calling
+        thread, if that is not the session's.
         """
         ...
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        """End the lease, or leave the line, or see to it that a request still on its way comes to nothing.
+        """End the lease, leave the queue, and make a request that is still on its way have no effect (P7).
 
-        *tell* is called once: with True if a live lease was ended by this, False if there was none, or the exception
-        that leaves it open.
+        *tell* is called once. True means that this ended a live lease. False means that there was none. An exception
+        leaves it open.
         """
         ...
 
@@ -206,11 +207,11 @@ class Grantor(Protocol):
         """Note that no caller wants a grant of *request*, or of a part of it, any more."""
 
     def obstacle(self, request: Request) -> BaseException | None:
-        """Return why a part of *request* is not undone so far, if it has parts and that is known."""
+        """Return why a part of *request* is not undone yet, if it has parts and the reason is known."""
         ...
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
-        """Return the fencing token of each name that *request* holds, as it was granted with *fence*."""
+        """Return the fencing token of each name that *request* holds, given that *fence* was granted."""
         ...
 
 
@@ -219,27 +220,27 @@ class Together(Protocol):
 
     @property
     def most(self) -> int:
-        """How many at once."""
+        """Maximum number of leases at once."""
         ...
 
     def renew(
         self, leases: Sequence[tuple[Any, Request]], tell: Callable[[Sequence[int] | Exception], None],
         thread: Pipelines | None = None,
     ) -> None:  # fmt: skip
-        """Extend each of *leases*, a grantor and a request, to its TTL from now at least.
+        """Extend each of *leases*, pairs of a grantor and a request, to at least its TTL from now (W21).
 
-        *tell* is called once, later: with 1 for each that was extended and 0 for each that its grantor must be asked
-        for, or the exception that leaves all of them open. *thread* is as for `Grantor.renew`.
+        *tell* is called once, later. 1 means that a lease was extended, 0 that its grantor must be asked for it alone.
+        An exception leaves all of them open. *thread* is as for `Grantor.renew`.
         """
         ...
 
 
 class Holding(NamedTuple):
-    """What the scripts that run commands of a holder's own go by: on one server, one token under each name."""
+    """What a script needs to run a holder's commands while the lease lasts: on one server, a token for each name."""
 
     script: str
     record: bytes
-    """Key of what is kept of the last run."""
+    """Key of the record of the last run."""
     holders: tuple[bytes, ...]
     """The keys in which the lease is."""
     tokens: tuple[bytes, ...]

@@ -108,7 +108,7 @@ class RedisGrantor:
             context.undos.go_ahead(self.kind, self.name)
         pipeline, queues = self._route, self._queues
         line = queues.get(self._base) if queues else None
-        if line is not None and request.ttl != line.expected_ttl:  # most ask for the same
+        if line is not None:
             line.expect(request)
         future: asyncio.Future[Answer] = context.loop.create_future()
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience

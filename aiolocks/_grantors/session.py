@@ -140,8 +140,9 @@ class Session:
         self.loop = loop
         self.context = context = Context(pool, loop, self)
         self.watchdog = Watchdog(loop, context.clock)
-        self._thread_watchdog: ThreadWatchdog | None = None
-        self._tracking: Tracking | None = None
+        self._thread_watchdog = ThreadWatchdog(loop, context.clock)
+        self._watchdogs = self.watchdog, self._thread_watchdog
+        self._tracking = Tracking(context, self._watchdog_of)
         self.servers = Servers(context, self._renewed, self._moved)
         self._families: dict[str, Family] = {}
         self._together: dict[str, Together] = {}
@@ -192,10 +193,8 @@ class Session:
         with contextlib.ExitStack() as each:  # all are called, even if one raises
             each.callback(self.context.pipeline.detach_in_fork)
             each.callback(self.servers.detach_in_fork)
-            if self._tracking is not None:
-                each.callback(self._tracking.detach_in_fork)
-            if self._thread_watchdog is not None:
-                each.callback(self._thread_watchdog.detach_in_fork)
+            each.callback(self._tracking.detach_in_fork)
+            each.callback(self._thread_watchdog.detach_in_fork)
 
     def close(self) -> None:
         """End everything at once. Leases that are still held expire."""
@@ -203,8 +202,8 @@ class Session:
             del _sessions[id(self.pool), self.loop]
         error = RedisConnectionError("the session has ended")
         self.context.end()
-        self.watchdog.close()
-        self._end_thread()
+        for watchdog in self._watchdogs:
+            watchdog.close()
         for queue in list(self.servers.queues.values()):
             queue.stop(error)
         self.context.undos.close(error)
@@ -214,13 +213,7 @@ class Session:
     # Services.
 
     def renewer_of(self, state: LeaseState) -> Renewer | None:
-        if state.options.only_renewed_in_loop:  # most leases
-            return self.watchdog
-        if not state.options.track:
-            return self._watchdog_of(state)
-        if self._tracking is None:
-            self._tracking = Tracking(self.context, self._watchdog_of)
-        return self._tracking
+        return self._tracking if state.options.track else self._watchdog_of(state)
 
     async def hand_off(self, state: LeaseState, ttl: Duration | None) -> str:
         return await hand_off(state, ttl)
@@ -238,7 +231,7 @@ class Session:
 
     def idle(self) -> None:
         if self.context.holdings.in_use():  # blocks of lost leases, and losses, need the session but no connection
-            self._end_thread()
+            self._thread_watchdog.close()
             self._disconnect()
         else:
             self.close()
@@ -256,27 +249,19 @@ class Session:
     def _watchdog_of(self, state: LeaseState) -> Renewer | None:
         if not state.options.renew:
             return None
-        if state.options.renewed_in_loop:
-            return self.watchdog
-        if self._thread_watchdog is None:
-            self._thread_watchdog = ThreadWatchdog(self.loop, self.context.clock)
-        return self._thread_watchdog
-
-    def _watchdogs(self) -> tuple[Watchdog | ThreadWatchdog, ...]:
-        return (self.watchdog,) if self._thread_watchdog is None else (self.watchdog, self._thread_watchdog)
+        return self.watchdog if state.options.renewed_in_loop else self._thread_watchdog
 
     def _renewed(self) -> list[LeaseState]:
-        return [state for watchdog in self._watchdogs() for state in watchdog.renewed]
+        return [state for watchdog in self._watchdogs for state in watchdog.renewed]
 
     def _renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
-        for watchdog in self._watchdogs():
+        for watchdog in self._watchdogs:
             watchdog.renew_all(wanted)
 
     def _moved(self, slots: Container[int]) -> None:
         """Renew the leases in *slots*, which other nodes of the Cluster have now."""
         self._renew_all(lambda state: _is_in(slots, state.grantor, state.request))
-        if self._tracking is not None:
-            self._tracking.follow()
+        self._tracking.follow()
 
     def _abandon(self) -> None:
         """Keep no task alive: the loop was closed before its tasks ended, and a primitive may refer to this session."""
@@ -284,14 +269,9 @@ class Session:
         self.watchdog.close()
         self.servers.info.stop()
 
-    def _end_thread(self) -> None:
-        if self._thread_watchdog is not None:
-            self._thread_watchdog.close()
-
     def _disconnect(self) -> None:
         self.servers.disconnect()
-        if self._tracking is not None:
-            self._tracking.close()
+        self._tracking.close()
         self.context.pipeline.close()
 
     async def _loop_ends(self) -> None:

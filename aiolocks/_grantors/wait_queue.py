@@ -65,8 +65,6 @@ class WaitQueue:
         self._base = grantor.keys.base
         self.wakeups = wakeups
         self.waiting: dict[bytes, Request] = {}
-        self.expected_ttl: float | None = None
-        """The TTL of the newest request since the queue was empty."""
         self._interval = _MAX_INTERVAL
         self._address: SessionAddress | None = None
         """See `address`. None if it must be made again."""
@@ -150,9 +148,8 @@ class WaitQueue:
 
     def expect(self, request: Request) -> None:
         """W3: record the TTL of a request before it is sent. It bounds the time between signs of life."""
-        self.expected_ttl = request.ttl  # equivalent: line dropped, for speed
         interval = recheck_interval(request.ttl)
-        if interval < self._interval or not self.waiting:  # equivalent: comparison, for speed
+        if interval < self._interval or not self.waiting:
             self._set_interval(interval)
 
     def _set_interval(self, interval: float) -> None:
@@ -202,7 +199,6 @@ class WaitQueue:
             if queues.get(self._base) is self:
                 del queues[self._base]
                 self.wakeups.unsubscribe(self._grantor.channel(), self)
-            self.expected_ttl = None
             self._stop_timer()
 
     def stop(self, error: Exception) -> None:

@@ -68,14 +68,9 @@ class Wakeups:
         self._skipped: set[bytes] = set()
         """Names whose newest re-check found that the server had skipped this session's waiters."""
         self.subscriber = Subscriber(
-            pipeline.endpoint,
-            context.loop,
-            context.clock,
-            on_grant=self.deliver,
-            on_subscribed=self._subscribed,
-            on_forbidden=self._forbidden,
-            on_moved=self._moved,
-        )
+            pipeline.endpoint, context.loop, context.clock, on_grant=self.deliver, on_subscribed=self._subscribed,
+            on_forbidden=self._forbidden, on_moved=self._moved,
+        )  # fmt: skip
         self._pause = _FIRST_PAUSE
         self._max_pause = _MAX_PAUSE  # equivalent: line dropped, `begin` sets it first
         self._due = 0.0

@@ -14,6 +14,7 @@ import math
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -65,16 +66,14 @@ _HMGET = PlainCommand("HMGET")
 
 
 @final
+@dataclass(slots=True)
 class _Entry:
-    """The state of the session's key under one prefix."""
+    """The state of the session's key under one prefix, and the tokens whose names are *written* in it."""
 
-    __slots__ = ("key", "pending", "refused", "written")
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.pending = self.refused = False
-        self.written: dict[bytes, None] = {}
-        """Tokens whose names are in it."""
+    key: bytes
+    pending: bool = False
+    refused: bool = False
+    written: dict[bytes, None] = field(default_factory=dict)
 
 
 @final

@@ -217,11 +217,11 @@ class Tracked:
 
 
 def tracked_of(client: Any) -> Tracked | None:
-    """Return what the session of *client* has Redis track; None if it never had anything tracked."""
+    """Return what the session of *client* has Redis track; None if it tracks nothing, and has no link for it."""
     tracking = _session_of(client)._tracking
-    if tracking is None:
-        return None
     watches = list(tracking._all())
+    if not (watches or tracking._new or tracking._links):
+        return None
     failed = tracking._failed
     settled = not tracking._new and all(w.read_at and not w.reading and w not in failed for w in watches)
     return Tracked(sum(w.state is not None for w in watches), settled, len(tracking._links))
