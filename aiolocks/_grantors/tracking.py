@@ -9,6 +9,7 @@ Most leases are released before they are first read, and cost next to nothing.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
@@ -42,21 +43,19 @@ _TRACKING = PlainCommand("CLIENT", "TRACKING", "ON")
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Watch:
     """The key of a tracked lease, or of one part of it."""
 
-    __slots__ = ("grantor", "key", "node", "read_at", "reading", "request", "state")
-
-    def __init__(self, state: LeaseState, grantor: "RedisGrantor", request: Request) -> None:
-        self.state: LeaseState | None = state
-        """None once the lease is over."""
-        self.grantor = grantor
-        self.request = request
-        self.key = b""
-        self.node: Pipeline | None = None
-        """The node that has read it last."""
-        self.read_at = 0.0
-        self.reading = False
+    state: LeaseState | None
+    """None once the lease is over."""
+    grantor: "RedisGrantor"
+    request: Request
+    key: bytes = b""
+    node: Pipeline | None = None
+    """The node that has read it last."""
+    read_at: float = 0.0
+    reading: bool = False
 
 
 @final
@@ -91,8 +90,7 @@ class Tracking:
             renewer.add(state, now)
         if not self._refused:
             self._new[state] = None
-            if self._read_due not in self._timers:
-                self._call_later(_READ_DELAY, self._read_due)
+            self._schedule_reading()
 
     def forget(self, state: LeaseState) -> None:
         """Neither renew nor track this lease again."""
@@ -114,9 +112,8 @@ class Tracking:
     def close(self) -> None:
         """Stop tracking, at once."""
         self._new.clear()
-        for watches in self._watches.values():
-            for watch in watches:
-                self._drop(watch)
+        for watch in self._all():
+            self._drop(watch)
         self._watches.clear()
         for timer in self._timers.values():
             timer.cancel()
@@ -146,6 +143,10 @@ class Tracking:
         if before is not None:
             before.cancel()
         self._timers[call] = self._context.loop.call_later(seconds, call)
+
+    def _schedule_reading(self) -> None:
+        if self._read_due not in self._timers:
+            self._call_later(_READ_DELAY, self._read_due)
 
     def _read_due(self) -> None:
         """Read the keys of new leases, and those that are due again."""
@@ -199,10 +200,8 @@ class Tracking:
     def _refuse(self, why: str) -> None:
         self._refused = True
         self.close()
-        message = (
-            "leases of this client are not tracked, so that one which is taken away is known lost at its next renewal"
-        )
-        warn_once(self._context.pool, "tracking", message + ": %s", why)
+        untracked = "leases of this client are not tracked, so that one which is taken away is known lost at its next"
+        warn_once(self._context.pool, "tracking", untracked + " renewal: %s", why)
 
     def _lost(self, node: Pipeline) -> None:
         for watch in self._all():
@@ -249,8 +248,7 @@ class Tracking:
             self._read(watch)
         else:
             self._due[watch] = None
-            if self._read_due not in self._timers:
-                self._call_later(_READ_DELAY, self._read_due)
+            self._schedule_reading()
 
     def _answered(self, call: PendingCall, reply: Any) -> None:
         watch = cast("_Watch", call.subject)

@@ -243,14 +243,11 @@ class WaitQueue:
         If this request is lost, the next re-check of any waiter continues.
         """
 
-        def answered(call: PendingCall, reply: Any) -> None:
-            handing_over.discard(self._base)
-
         handing_over = self.wakeups.servers.handing_over
         if self._base not in handing_over and not self._context.closed:
             handing_over.add(self._base)
             self._context.schedule_idle_close()
-            self._recheck_none(self.address(), answered)
+            self._recheck_none(self.address(), lambda call, reply: handing_over.discard(self._base))
 
     def _ask(self, requests: Sequence[Request]) -> None:
         def receive(call: PendingCall, reply: object) -> None:
