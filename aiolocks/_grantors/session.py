@@ -114,7 +114,7 @@ class Servers:
                 each.callback(replication.pipeline.detach_in_fork)
 
     def _changed(self, router: Router) -> None:
-        """Follow slots that other nodes have now."""
+        """I2, I3: follow slots that other nodes have now."""
         for wakeups in self._wakeups.values():
             wakeups.forget_addresses()
         for queue in list(self.queues.values()):
@@ -221,8 +221,8 @@ class Session:
     def connected(self) -> None:
         if not self._imported:
             self._import()
-        self.servers.info.connected()
-        self.context.undos.go_first()
+        self.servers.info.connected()  # W23: ahead of all requests
+        self.context.undos.go_first()  # W24: ahead of later requests for these names
         self._renew_all()
 
     def link_lost(self) -> None:

@@ -121,14 +121,14 @@ class Wakeups:
         self._missed_messages = 0
 
     def message_missed(self) -> None:
-        """A re-check found a grant without a message. After two in a row, assume that the connection is dead."""
+        """A re-check found a grant without a message. After two in a row, assume a dead wake-up connection (P13)."""
         self._missed_messages += 1
         if self._missed_messages >= 2 and not self.polling:
             self._missed_messages = 0
             self.subscriber.reconnect()
 
     def skipped_twice(self, base: bytes, *, skipped: bool) -> bool:
-        """Record whether a re-check found the waiters of a name *skipped*. True if two in a row did."""
+        """W2: record whether a re-check found the waiters of a name *skipped*. True if two in a row did."""
         twice = skipped and base in self._skipped
         self._skipped.discard(base)
         if skipped and not twice and len(self._skipped) < _MAX_ADDRESSES:

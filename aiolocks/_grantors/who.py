@@ -73,7 +73,7 @@ class _Entry:
     key: bytes
     pending: bool = False
     refused: bool = False
-    written: dict[bytes, None] = field(default_factory=dict)
+    written: dict[bytes, None] = field(default_factory=dict[bytes, None])
 
 
 @final
