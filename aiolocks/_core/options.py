@@ -82,8 +82,6 @@ class Options:
     track: bool
 
     renewed_in_loop: bool = field(init=False)
-    only_renewed_in_loop: bool = field(init=False)
-    """Nothing else is to be done for it meanwhile."""
     needed_uptime: int = field(init=False)
     """What the server must say of its uptime, in seconds; 0: it is not asked."""
     min_hold_ms: int = field(init=False)
@@ -136,8 +134,7 @@ class Options:
         write(self, "min_hold", check_within_reason("min_hold", min_hold))
         write(self, "min_hold_ms", math.ceil(self.min_hold * 1000))
         write(self, "track", track)
-        write(self, "renewed_in_loop", renewed_in_loop := renew and watchdog == "task")
-        write(self, "only_renewed_in_loop", renewed_in_loop and not track)
+        write(self, "renewed_in_loop", renew and watchdog == "task")
         # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
         write(self, "needed_uptime", math.ceil(uptime) + 1 if uptime else 0)
 

@@ -50,7 +50,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
     encoder: Encoder = encoder_of(context.pool)
     asked = batch(commands, encoder)
     runs = state.runs
-    with context.keep_open():
+    with context.in_use():
         async with runs.turn:
             state.check()
             runs.count += 1

@@ -213,8 +213,7 @@ class Lease(Elsewhere):
         After a cancellation the lease is released as well, in the background if need be.
         """
         with Doing(f"handing off {self._state.what}"):
-            text: str = await self._state.context.hand_off(self._state, ttl)
-        return text
+            return await self._state.context.session.hand_off(self._state, ttl)
 
     def upgrade(self, *, timeout: Duration | Unset | None = UNSET) -> "Hold":
         """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.

@@ -107,8 +107,7 @@ class LeaseState:
 
     def renew_from(self, now: float) -> None:
         """Have it renewed from *now* on, if its options say so."""
-        context = self.context
-        renewer: Renewer | None = context.renewer if self.options.only_renewed_in_loop else context.renewer_of(self)
+        renewer = self.context.session.renewer_of(self)
         if renewer is not None:
             renewer.add(self, now)
             self.renewer = renewer

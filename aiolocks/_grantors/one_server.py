@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from typing import Any, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -32,9 +32,12 @@ from .._redis.pipeline import FIRST_CONNECT, CallReceiver, PendingCall, Pipeline
 from .._redis.router import Route, SlotRoute
 from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
 from .families import Family, Together, renewal_patience, renewed_alone, waiters_of
-from .listening import Listening, SessionAddress
 from .replication import AlwaysEval, replicated
-from .wait_queue import Servers, WaitQueue
+from .wait_queue import WaitQueue
+from .wakeups import SessionAddress, Wakeups
+
+if TYPE_CHECKING:
+    from .session import Servers
 
 _REFUSED = -1
 
@@ -56,12 +59,12 @@ class RedisGrantor:
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_family", "_grant", "_keys", "_queues", "_release", "_route", "_servers", "context",
+        "__weakref__", "_base", "_family", "_grant", "_keys", "_queues", "_release", "_route", "context", "servers",
     )  # fmt: skip
 
-    def __init__(self, context: Context, keys: Keys, family: Family, servers: Servers) -> None:
+    def __init__(self, context: Context, keys: Keys, family: Family, servers: "Servers") -> None:
         self.context = context
-        self._servers = servers
+        self.servers = servers
         self._queues = servers.queues
         self._keys = keys
         self._base = base = keys.base
@@ -71,9 +74,9 @@ class RedisGrantor:
         self._release = NamedScript(family.release, base)
 
     @property
-    def line(self) -> WaitQueue:
-        """Who waits for the name in this session."""
-        return self._queues.get(self._base) or WaitQueue(self.context, self.listening(), self, self._keys)
+    def queue(self) -> WaitQueue:
+        """The waiters for the name in this session."""
+        return self._queues.get(self._base) or WaitQueue(self, self.wakeups())
 
     @property
     def name(self) -> str:
@@ -89,14 +92,14 @@ class RedisGrantor:
 
     def channel(self) -> bytes:
         queue = self._queues.get(self._base)
-        listening = self.listening() if queue is None else queue.listening
-        return channel_of(self._base, listening.form(self._keys.channels), self.context.id)
+        wakeups = self.wakeups() if queue is None else queue.wakeups
+        return channel_of(self._base, wakeups.prefix(self._keys.channels), self.context.id)
 
     def route(self) -> Route:
         return self._route
 
-    def listening(self) -> Listening:
-        return self._servers.listening(self._route)
+    def wakeups(self) -> Wakeups:
+        return self.servers.wakeups_at(self._route)
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
@@ -105,13 +108,13 @@ class RedisGrantor:
             context.undos.go_ahead(self.kind, self.name)
         pipeline, queues = self._route, self._queues
         line = queues.get(self._base) if queues else None
-        if line is not None and request.ttl != line.expected_ttl:  # most ask for the same
+        if line is not None:
             line.expect(request)
         future: asyncio.Future[Answer] = context.loop.create_future()
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
         link = pipeline.ready
         if link is None:
-            context.introduction.introduce(self._keys.channels, request.ttl)
+            self.servers.info.publish(self._keys.channels, request.ttl)
         adoption = next((extension for extension in request.extensions if extension.verb), None)
         if adoption is not None:
             return self._take_over(adoption, request, patience)
@@ -192,8 +195,8 @@ class RedisGrantor:
         queues = self._queues
         line = queues.get(self._base) if queues else None
         if line is None:
-            return self.listening().address(self._keys.channels, request.ttl)
-        return line.identity or line.identify()
+            return self.wakeups().address(self._keys.channels, request.ttl)
+        return line.address()
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
         address = self._address(request)
@@ -266,7 +269,7 @@ class RedisGrantor:
             request.queued(-reply, call.sent_at, 0)
             turned = request.wait_by(call.tell)
             if not request.turn.done():
-                self.line.join_others(request)
+                self.queue.join_others(request)
             return None if turned else Queued()
         verdict = reply[0]
         if verdict == b"withdrawn":
@@ -285,7 +288,7 @@ class RedisGrantor:
             turned = request.wait_by(call.tell)
             if not request.turn.done():
                 # equivalent: 8, for speed
-                self.line.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
+                self.queue.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
             self.deliver(grants)
             return None if turned else Queued()
         if verdict in (b"busy", b"young"):
@@ -305,7 +308,7 @@ class RedisGrantor:
 
     async def replicate(self, request: Request, replicas: Replicas) -> Granted:
         """Write the lease again, and wait until so many replicas have it; see `replication`."""
-        return await replicated(self, self._servers.replication(self._route), request, replicas)
+        return await replicated(self, self.servers.replication_at(self._route), request, replicas)
 
     def submit_again(
         self, pipeline: Pipeline, request: Request, patience: float
@@ -322,17 +325,15 @@ class RedisGrantor:
         for extension in request.extensions:
             more += extension.arguments(again=True)
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
-        return (
-            request.token, request.ttl_ms + 1, request.permits, ~0, *self._address(request), *more
-        )  # fmt: skip
+        return request.token, request.ttl_ms + 1, request.permits, ~0, *self._address(request), *more
 
     def submit_recheck(
-        self, identity: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
+        self, address: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
         script = load(f"{self._family.name}/recheck")
-        keys = (*self._family.common(self._base), waiters_of(self._base, identity[0]))[: len(script.keys)]
+        keys = (*self._family.common(self._base), waiters_of(self._base, address[0]))[: len(script.keys)]
         bound = PreparedScript(script, lambda _: keys)
-        self._route.submit(bound, (*identity, *entries), receive, patience)
+        self._route.submit(bound, (*address, *entries), receive, patience)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         pipeline = self.pipeline(thread)
@@ -346,7 +347,7 @@ class RedisGrantor:
 
     @property
     def together(self) -> "Together | None":
-        return self._family.together if self._servers.alone else None  # in a Cluster, a script has one slot
+        return self._family.together if self.servers.alone else None  # in a Cluster, a script has one slot
 
     def renewal_keys(self, count: int) -> tuple[bytes, ...]:
         """Return the *count* keys in which a lease is."""
@@ -417,7 +418,7 @@ class RedisGrantor:
         self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = ()
     ) -> Any:
         """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
-        with self.context.keep_open():
+        with self.context.in_use():
             return await as_the_client_would(
                 self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter, keys=keys)
             )
@@ -444,10 +445,10 @@ class RedisGrantor:
         bound = PreparedScript(script, lambda args: keys or self._keys_of(script, args))
 
         def as_who(subject: bool, link: Connection) -> Arguments:
-            return (*args, *self.line.identify()) if as_waiter else args
+            return (*args, *self.queue.address()) if as_waiter else args
 
         call = self._route.submit(bound, as_who, self._asked_once, patience, as_waiter, future)
-        with self.context.keep_open():
+        with self.context.in_use():
             try:
                 return await future
             except asyncio.CancelledError:
@@ -481,13 +482,13 @@ class RedisGrantor:
             place = part[5]
         return answer
 
-    def told(self, token: bytes, fence: int, amount: int) -> None:
+    def deliver_grant(self, token: bytes, fence: int, amount: int) -> None:
         """Take a grant, or a refusal, that was addressed to a token of this session."""
         request = self.context.tokens.get(token)
         if fence == _MORE:
-            self.line.hand_over()  # defect: W21-hand-over
+            self.queue.hand_over()  # defect: W21-hand-over
         elif fence == _LATER:
-            self.line.look_again(amount)
+            self.queue.look_again(amount)
         elif request is None:
             if fence > 0:  # defect: W5-stray
                 self._return_stray_grant(token, amount / 1000)
@@ -495,9 +496,9 @@ class RedisGrantor:
             self._leave_line(request)
             request.fail(request.refused(self.kind, self.name, amount))
         elif fence - request.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
-            self.line.recheck()  # W5: only the server's answer makes such a grant believed
+            self.queue.recheck()  # W5: only the server's answer makes such a grant believed
         elif request.grant(fence):
-            self.listening().told()
+            self.wakeups().message_arrived()
             self._leave_line(request)
 
     def _return_stray_grant(self, token: bytes, ttl: float) -> None:
@@ -533,7 +534,7 @@ class RedisGrantor:
                 if fence == _MORE and not go_on:
                     more = True
                 else:
-                    self.told(token, fence, amount)
+                    self.deliver_grant(token, fence, amount)
         return more
 
     def _leave_line(self, request: Request) -> None:

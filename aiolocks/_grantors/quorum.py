@@ -70,7 +70,7 @@ class Quorum(Composite):
         """Return a context manager that keeps the sessions of all servers open."""
         stack = contextlib.ExitStack()
         for context in self._contexts:
-            stack.enter_context(context.keep_open())
+            stack.enter_context(context.in_use())
         return stack
 
     # Granting.

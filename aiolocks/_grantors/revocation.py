@@ -57,7 +57,7 @@ async def revoke(
         RuntimeError: A lease cannot be revoked without *force*.
         RedisError: Redis could not be asked.
     """
-    with grantors[0].context.keep_open():  # the session of all of them
+    with grantors[0].context.in_use():  # the session of all of them
         found = await asyncio.gather(*(_targets(grantor, fencing_token, force=force) for grantor in grantors))
         targets = [each for each in found if each is not None]
 

@@ -1,13 +1,15 @@
 """One connection pool in one event loop: builds and ends everything that its leases and waiters share.
 
-It begins with the first request and ends by itself half a second after the last lease and waiter are gone, and what
-undoes them is answered.
+A session begins with the first request. It ends by itself half a second after the last lease and waiter are gone and
+every undo was answered.
 """
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Container
+import weakref
+from collections.abc import Callable, Container, Iterable
+from functools import partial
 from typing import Any, final
 
 import anyio
@@ -15,47 +17,133 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .._core.background import LAST_GRACE, at_loop_end, finish, last_releases
 from .._core.keys import Keys
+from .._core.options import Duration
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
-from .._redis.router import Router
+from .._redis.pipeline import Pipeline
+from .._redis.router import Route, Router
 from .families import Family, Together
 from .hand_off import hand_off
-from .introduction import Introduction
 from .one_server import RedisGrantor
-from .servers import ClusterNodes, OneServer
+from .replication import Replication
 from .tracking import Tracking
+from .wait_queue import WaitQueue
+from .wakeups import ClusterWakeups, Wakeups
+from .who import SessionInfo
+
+
+@final
+class Servers:
+    """The servers of one session: its only one, or the nodes of its Cluster, each from the first question on.
+
+    On a Cluster the node that owns a name notifies its waiters, so there is one subscriber per node with waiters. When
+    a slot moves, its queues move to the new node. Invariant: a queue is in `queues` exactly while it has waiters.
+    """
+
+    def __init__(
+        self, context: Context, renewed: Callable[[], Iterable[LeaseState]], on_moved: Callable[[Container[int]], None]
+    ) -> None:
+        """*renewed* returns the leases that were renewed. *on_moved* gets the slots that have moved to other nodes."""
+        self._context = context
+        self._on_moved = on_moved
+        pipeline = context.pipeline
+        self._router = pipeline if isinstance(pipeline, Router) else None
+        self.alone = self._router is None
+        """Whether all names are on one server."""
+        self.queues: dict[bytes, WaitQueue] = {}
+        """By the key that all keys of the name begin with."""
+        self.grantors: weakref.WeakValueDictionary[bytes, RedisGrantor] = weakref.WeakValueDictionary()
+        """The grantors of names that had waiters: a message can arrive after the last waiter has left."""
+        self.handing_over: set[bytes] = set()
+        """Names for which the server was asked to continue to hand over."""
+        self.info = SessionInfo(context, renewed, self.queues, alone=self.alone)
+        self._wakeups: dict[Pipeline, Wakeups] = {}
+        self._replications: dict[Pipeline, Replication] = {}
+        if isinstance(pipeline, Router):
+            pipeline.on_changed = partial(self._changed, pipeline)
+        else:
+            self.wakeups_at(pipeline)
+
+    @property
+    def wakeups(self) -> tuple[Wakeups, ...]:
+        return tuple(self._wakeups.values())
+
+    def wakeups_at(self, route: Route) -> Wakeups:
+        """Return the `Wakeups` of the server to which *route* leads."""
+        pipeline = route.pipeline
+        wakeups = self._wakeups.get(pipeline)
+        if wakeups is None:
+            router = self._router
+            wakeups = self._wakeups[pipeline] = (
+                Wakeups(self._context, self, pipeline)
+                if router is None
+                else ClusterWakeups(self._context, self, pipeline, router)
+            )
+        return wakeups
+
+    def replication_at(self, route: Route) -> Replication:
+        """Return the `Replication` that waits for replicas of the server to which *route* leads."""
+        pipeline, context = route.pipeline, self._context
+        replication = self._replications.get(pipeline)
+        if replication is None:
+            replication = self._replications[pipeline] = Replication(pipeline.endpoint, context.loop, context.clock)
+        return replication
+
+    def link_lost(self) -> None:
+        """Re-check, over a new link, the waiters at servers to which there is no link now."""
+        for pipeline, wakeups in self._wakeups.items():
+            if self.queues and (self.alone or pipeline.ready is None):  # defect: W6-link-lost
+                self._context.loop.call_soon(wakeups.recheck_all)
+
+    def disconnect(self) -> None:
+        """Close all connections for wake-ups and replication."""
+        self.info.stop()
+        for wakeups in self._wakeups.values():
+            wakeups.subscriber.close()
+        for replication in self._replications.values():
+            replication.pipeline.close()
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: see `Connection.detach_in_fork`."""
+        with contextlib.ExitStack() as each:  # all are called, even if one raises
+            for wakeups in self._wakeups.values():
+                each.callback(wakeups.subscriber.detach_in_fork)
+            for replication in self._replications.values():
+                each.callback(replication.pipeline.detach_in_fork)
+
+    def _changed(self, router: Router) -> None:
+        """I2, I3: follow slots that other nodes have now."""
+        for wakeups in self._wakeups.values():
+            wakeups.forget_addresses()
+        for queue in list(self.queues.values()):
+            queue.follow()
+        if not router.sharded:  # a channel of a shard is unsubscribed from when its queue follows
+            for wakeups in self._wakeups.values():
+                if not wakeups.own_queues():
+                    wakeups.subscriber.close()
+        slots, router.changed = router.changed, set()
+        self._on_moved(slots)  # defect: I3-moved
 
 
 @final
 class Session:
-    """See the module. Make none yourself: `Session.of(pool)`."""
+    """The `Services` of its context. Use `Session.of(pool)` instead of making one.
+
+    The state is `context.closed`. Invariant: a session that is not closed is in `_sessions`, unless its loop is closed
+    or it was copied by a fork.
+    """
 
     def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.pool = pool
         self.loop = loop
-        self.context = context = Context(
-            pool,
-            loop,
-            on_link_lost=self._link_lost,
-            on_connected=self._connected,
-            on_idle=self._idle,
-            renewer_of=self._renewer_of,
-        )
-        self.watchdog = context.renewer = Watchdog(loop, context.clock)
-        context.hand_off = hand_off
-        self._thread_watchdog: ThreadWatchdog | None = None
-        self._tracking: Tracking | None = None
-        pipeline = context.pipeline
-        self.servers = (
-            ClusterNodes(context, pipeline, self._moved)
-            if isinstance(pipeline, Router)
-            else OneServer(context, pipeline)
-        )
-        self.introduction = context.introduction = Introduction(
-            context, self._renewed, self.servers.queues, alone=self.servers.alone
-        )
+        self.context = context = Context(pool, loop, self)
+        self.watchdog = Watchdog(loop, context.clock)
+        self._thread_watchdog = ThreadWatchdog(loop, context.clock)
+        self._watchdogs = self.watchdog, self._thread_watchdog
+        self._tracking = Tracking(context, self._watchdog_of)
+        self.servers = Servers(context, self._renewed, self._moved)
         self._families: dict[str, Family] = {}
         self._together: dict[str, Together] = {}
         self._at_exit = at_loop_end(self._loop_ends)
@@ -64,24 +152,18 @@ class Session:
 
     @staticmethod
     def of(pool: Any) -> "Session":
-        """Return the session of *pool* in the running loop, begun if need be.
+        """Return the session of *pool* in the running loop, and begin it if there is none.
 
         Raises:
             RuntimeError: No asyncio loop is running here.
         """
-        global _newest
-        loop, newest = _loop_here(), _newest
-        if (
-            newest is not None and newest.pool is pool and newest.loop is loop
-        ):  # of most, and cheaper than to look it up
-            return newest
+        loop = _loop_here()
         session = _sessions.get((id(pool), loop))
         if session is None:
             for key, other in list(_sessions.items()):
                 if other.loop.is_closed() and _sessions.pop(key, None) is other:  # another thread may look as well
                     other._abandon()
             session = _sessions[id(pool), loop] = Session(pool, loop)
-        _newest = session
         return session
 
     @staticmethod
@@ -99,7 +181,7 @@ class Session:
         return any(known == id(pool) for known, _ in _sessions)
 
     def grantor(self, keys: Keys) -> RedisGrantor:
-        """Return who decides over a name."""
+        """Return the grantor of a name."""
         family = self._families.get(keys.family)
         if family is None:
             family = self._families[keys.family] = Family(keys.family, self._together)
@@ -110,94 +192,90 @@ class Session:
         self.context.after_fork()
         with contextlib.ExitStack() as each:  # all are called, even if one raises
             each.callback(self.context.pipeline.detach_in_fork)
-            for listening in self.servers.listenings:
-                each.callback(listening.subscriber.detach_in_fork)
-            for replication in self.servers.replications:
-                each.callback(replication.pipeline.detach_in_fork)
-            if self._tracking is not None:
-                each.callback(self._tracking.detach_in_fork)
-            if self._thread_watchdog is not None:
-                each.callback(self._thread_watchdog.detach_in_fork)
+            each.callback(self.servers.detach_in_fork)
+            each.callback(self._tracking.detach_in_fork)
+            each.callback(self._thread_watchdog.detach_in_fork)
 
     def close(self) -> None:
-        """End everything at once. Leases that are still held run out."""
-        global _newest
-        if _newest is self:
-            _newest = None
+        """End everything at once. Leases that are still held expire."""
         if _sessions.get((id(self.pool), self.loop)) is self:
             del _sessions[id(self.pool), self.loop]
         error = RedisConnectionError("the session has ended")
         self.context.end()
-        self.watchdog.close()
-        self._end_thread()
+        for watchdog in self._watchdogs:
+            watchdog.close()
         for queue in list(self.servers.queues.values()):
             queue.stop(error)
         self.context.undos.close(error)
-        self.context.cancel_tasks()
         self._disconnect()
         finish(self._at_exit)
 
-    def _import(self) -> None:
-        """Import now what would be imported at first use, where it would take time from a running lease.
+    # Services.
 
-        If no file descriptor is left, this is tried again with the next link. Without a link nothing is granted.
+    def renewer_of(self, state: LeaseState) -> Renewer | None:
+        return self._tracking if state.options.track else self._watchdog_of(state)
+
+    async def hand_off(self, state: LeaseState, ttl: Duration | None) -> str:
+        return await hand_off(state, ttl)
+
+    def connected(self) -> None:
+        if not self._imported:
+            self._import()
+        self.servers.info.connected()  # W23: ahead of all requests
+        self.context.undos.go_first()  # W24: ahead of later requests for these names
+        self._renew_all()
+
+    def link_lost(self) -> None:
+        self._renew_all()
+        self.servers.link_lost()
+
+    def idle(self) -> None:
+        if self.context.holdings.in_use():  # blocks of lost leases, and losses, need the session but no connection
+            self._thread_watchdog.close()
+            self._disconnect()
+        else:
+            self.close()
+
+    def _import(self) -> None:
+        """Import now what would be imported at first use, when it would take time from a lease.
+
+        If no file descriptor is left, the next link tries again. Without a link nothing is granted.
         """
         with contextlib.suppress(OSError):
             "".encode("idna")  # asyncio looks up hosts with it; Python remembers a codec that it could not import
             anyio.CancelScope()  # equivalent: line dropped, for speed
             self._imported = True
 
-    def _renewer_of(self, state: LeaseState) -> Renewer | None:
-        if not state.options.track:
-            return self._watchdog_of(state)
-        if self._tracking is None:
-            self._tracking = Tracking(self.context, self._watchdog_of)
-        return self._tracking
-
     def _watchdog_of(self, state: LeaseState) -> Renewer | None:
         if not state.options.renew:
             return None
-        return self.watchdog if state.options.renewed_in_loop else self._thread_renewer()
-
-    def _thread_renewer(self) -> ThreadWatchdog:
-        if self._thread_watchdog is None:
-            self._thread_watchdog = ThreadWatchdog(self.loop, self.context.clock)
-        return self._thread_watchdog
-
-    def _idle(self) -> None:
-        """Nothing has been held or awaited for a while."""
-        if self.context.holdings.in_use():  # by open blocks of lost leases, or by losses: keep these, but no connection
-            self._end_thread()
-            self._disconnect()
-        else:
-            self.close()
-
-    def _abandon(self) -> None:
-        """Keep no task alive: the loop was closed under them, and a primitive may remember this session for long."""
-        self.context.holdings.close()
-        self.watchdog.close()
-        self.introduction.stop()
-
-    def _end_thread(self) -> None:
-        if self._thread_watchdog is not None:
-            self._thread_watchdog.close()
+        return self.watchdog if state.options.renewed_in_loop else self._thread_watchdog
 
     def _renewed(self) -> list[LeaseState]:
-        by_thread = [] if self._thread_watchdog is None else self._thread_watchdog.renewed
-        return [*self.watchdog.renewed, *by_thread]
+        return [state for watchdog in self._watchdogs for state in watchdog.renewed]
+
+    def _renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
+        for watchdog in self._watchdogs:
+            watchdog.renew_all(wanted)
+
+    def _moved(self, slots: Container[int]) -> None:
+        """Renew the leases in *slots*, which other nodes of the Cluster have now."""
+        self._renew_all(lambda state: _is_in(slots, state.grantor, state.request))
+        self._tracking.follow()
+
+    def _abandon(self) -> None:
+        """Keep no task alive: the loop was closed before its tasks ended, and a primitive may refer to this session."""
+        self.context.holdings.close()
+        self.watchdog.close()
+        self.servers.info.stop()
 
     def _disconnect(self) -> None:
-        self.introduction.stop()
-        for listening in self.servers.listenings:
-            listening.subscriber.close()
-        for replication in self.servers.replications:
-            replication.pipeline.close()
-        if self._tracking is not None:
-            self._tracking.close()
+        self.servers.disconnect()
+        self._tracking.close()
         self.context.pipeline.close()
 
     async def _loop_ends(self) -> None:
-        """End with the loop, once what can be released is; or go on if only its generators were closed."""
+        """End with the loop, after the last releases. Continue if only the loop's generators were closed."""
         context = self.context
         if context.closed:
             return
@@ -211,32 +289,12 @@ class Session:
             self.close()
 
     def _in_use(self) -> bool:
+        """Whether a task waits, or holds a lease and still runs."""
         return bool(self.servers.queues) or self.context.holdings.running()
-
-    def _renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
-        self.watchdog.renew_all(wanted)
-        if self._thread_watchdog is not None:
-            self._thread_watchdog.renew_all(wanted)
-
-    def _moved(self, slots: Container[int]) -> None:
-        self._renew_all(lambda state: _is_in(slots, state.grantor, state.request))
-        if self._tracking is not None:
-            self._tracking.follow()
-
-    def _link_lost(self) -> None:
-        self._renew_all()
-        self.servers.link_lost()
-
-    def _connected(self) -> None:
-        if not self._imported:
-            self._import()
-        self.introduction.connected()
-        self.context.undos.go_first()
-        self._renew_all()
 
 
 def _is_in(slots: Container[int], grantor: Any, request: Request) -> bool:
-    """Whether what was asked for, or a part of it, is in one of these slots."""
+    """Whether the name of *request*, or of one of its parts, is in one of these slots."""
     if isinstance(grantor, RedisGrantor):
         return grantor.is_in(slots)
     return any(_is_in(slots, part.grantor, part.request) for part in request.parts)
@@ -251,13 +309,8 @@ def _loop_here() -> asyncio.AbstractEventLoop:
 
 _sessions: dict[tuple[int, asyncio.AbstractEventLoop], Session] = {}
 
-_newest: Session | None = None
-"""The one that was asked for last, of any thread."""
-
 
 def _forked() -> None:
-    global _newest
-    _newest = None
     with contextlib.ExitStack() as each:
         each.callback(_sessions.clear)  # the last to be called
         for session in _sessions.values():

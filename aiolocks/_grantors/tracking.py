@@ -1,114 +1,96 @@
-"""Hints from Redis that the key of a lease has changed: then it is asked about at once, not only at its next renewal.
+"""Detects the loss of a lease before its next renewal, by hints from Redis that its key has changed.
 
-Redis tells a connection, once, of the next change to a key that was read over it (CLIENT TRACKING). So these keys are
-read over a connection of their own, and again after each hint, since our own renewals are changes too. A lease that is
-not found as it was granted is renewed, and that answer decides. Where no hint comes, all is as without.
+Redis notifies a connection, once, of the next change to a key that was read over it (CLIENT TRACKING). So the keys of
+tracked leases are read over a connection of their own, and again after each hint, since our own renewals are changes
+too. A lease that is not found as it was granted is renewed, and the reply decides. Without a hint, nothing is lost: the
+next renewal decides.
 
-Most leases are released before the first look at them, and cost next to nothing.
+Most leases are released before they are first read, and cost next to nothing.
 """
 
-import logging
-import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from .._core.answers import NotNowError
 from .._engine.context import IDLE, Context
 from .._engine.lease_state import LeaseState, Renewer
-from .._engine.request import Request, ResultCallback
-from .._redis.clients import in_memory, lifetime_of
+from .._engine.request import Request
+from .._redis.clients import in_memory, warn_once
 from .._redis.pipeline import PendingCall, Pipeline
-from .._redis.router import Route
-from .._redis.scripts import Arguments, Command, PlainCommand
+from .._redis.scripts import PlainCommand
 
-log = logging.getLogger("aiolocks")
+if TYPE_CHECKING:
+    from .one_server import RedisGrantor
 
-_LOOK = 0.02
-"""Seconds after which a lease is read first, and from one reading of a key to the next at least."""
+_READ_DELAY = 0.02
+"""Seconds from a grant to the first reading of its key. Also the shortest time between two readings of a key."""
 
 _FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
-"""Seconds between attempts to read what could not be read."""
+_MAX_PAUSE = 1.0
+"""Seconds between attempts to read a key that could not be read."""
 
-_RENEWAL = 0.001
-"""Seconds that a renewal after a hint asks for: it extends nothing, as the lease may be one that is not renewed."""
+_RENEWAL_TTL = 0.001
+"""Seconds that a renewal after a hint asks for. It extends nothing, as the lease may be one that is not renewed."""
 
 _PUSHES = PlainCommand("HELLO", "3")
-"""Hints come between replies only by this protocol, whatever the user's client speaks. It needs no right."""
+"""Only this protocol brings hints between replies, whatever the user's client speaks. It needs no right."""
 
 _TRACKING = PlainCommand("CLIENT", "TRACKING", "ON")
 
 
-class Trackable(Protocol):
-    """What is asked here of the grantor of a lease."""
-
-    def route(self) -> Route:
-        """Return the way to the server of the name."""
-        ...
-
-    def reading(self, request: Request) -> tuple[Command, Arguments] | None:
-        """Return what reads the holder; None where others may change its key at any time."""
-        ...
-
-    def renew(self, request: Request, ttl: float, tell: ResultCallback) -> None:
-        """See `Grantor.renew`."""
-
-
 @final
+@dataclass(slots=True, eq=False)
 class _Watch:
-    """One key of a tracked lease."""
+    """The key of a tracked lease, or of one part of it."""
 
-    __slots__ = ("grantor", "key", "node", "read_at", "reading", "request", "state")
-
-    def __init__(self, state: LeaseState, grantor: Trackable, request: Request) -> None:
-        self.state: LeaseState | None = state
-        """None once the lease is over."""
-        self.grantor = grantor
-        self.request = request
-        self.key = b""
-        self.node: Pipeline | None = None
-        """Where it was read last."""
-        self.read_at = 0.0
-        self.reading = False
+    state: LeaseState | None
+    """None once the lease is over."""
+    grantor: "RedisGrantor"
+    request: Request
+    key: bytes = b""
+    node: Pipeline | None = None
+    """The node that has read it last."""
+    read_at: float = 0.0
+    reading: bool = False
 
 
 @final
 class Tracking:
-    """Of one session: looks after the leases that are to be tracked, and has them renewed as others are.
+    """Tracks leases of one session, and passes them on to their watchdog.
 
-    Invariant: a watch that is not being read, is not in `_due` and not in `_failed` has been read over the link to its
-    node, which tells of the next change.
+    Invariant: a watch that is not being read, and is in neither `_due` nor `_failed`, has been read over the link to
+    its node, so Redis sends a hint of the next change.
     """
 
     def __init__(self, context: Context, renewer_of: Callable[[LeaseState], Renewer | None]) -> None:
-        """*renewer_of* returns what renews a lease besides, if anything does."""
+        """*renewer_of* returns the watchdog of a lease, if it has one."""
         self._context = context
         self._renewer_of = renewer_of
         self._new: dict[LeaseState, None] = {}
         self._watches: dict[LeaseState, list[_Watch]] = {}
         self._of_key: dict[bytes, dict[_Watch, None]] = {}
         self._due: dict[_Watch, None] = {}
-        """To be read at the next look."""
+        """To be read by `_read_due`."""
         self._failed: dict[_Watch, None] = {}
         """To be read after a pause."""
         self._failures = 0
         self._links: dict[Pipeline, Pipeline] = {}
-        """The link for tracking to each server, by the one for all else."""
+        """The link for tracking to each server, by the link for all other requests."""
         self._refused = False
         self._timers: dict[Callable[[], None], Any] = {}
 
     def add(self, state: LeaseState, now: float) -> None:
-        """Have this lease renewed and tracked from *now* on."""
+        """Renew and track this lease from *now* on."""
         renewer = self._renewer_of(state)
         if renewer is not None:
             renewer.add(state, now)
         if not self._refused:
             self._new[state] = None
-            if self._look not in self._timers:
-                self._call_later(_LOOK, self._look)
+            self._schedule_reading()
 
     def forget(self, state: LeaseState) -> None:
         """Neither renew nor track this lease again."""
@@ -122,17 +104,16 @@ class Tracking:
                 self._call_later(IDLE, self._idle)
 
     def follow(self) -> None:
-        """Read those again whose slots have gone to other nodes."""
+        """Read the keys again whose slots have moved to other nodes."""
         for watch in self._all():
             if not watch.reading and watch.node is not watch.grantor.route().pipeline:
                 self._read(watch)
 
     def close(self) -> None:
-        """Track nothing any more, at once."""
+        """Stop tracking, at once."""
         self._new.clear()
-        for watches in self._watches.values():
-            for watch in watches:
-                self._drop(watch)
+        for watch in self._all():
+            self._drop(watch)
         self._watches.clear()
         for timer in self._timers.values():
             timer.cancel()
@@ -163,9 +144,13 @@ class Tracking:
             before.cancel()
         self._timers[call] = self._context.loop.call_later(seconds, call)
 
-    def _look(self) -> None:
-        """Read the leases that have come since the last look, and what is due again."""
-        del self._timers[self._look]
+    def _schedule_reading(self) -> None:
+        if self._read_due not in self._timers:
+            self._call_later(_READ_DELAY, self._read_due)
+
+    def _read_due(self) -> None:
+        """Read the keys of new leases, and those that are due again."""
+        del self._timers[self._read_due]
         new, self._new = self._new, {}
         due, self._due = self._due, {}
         if new and in_memory(self._context.pool):
@@ -173,13 +158,13 @@ class Tracking:
             return
         for state in new:
             parts = [(part.grantor, part.request) for part in state.request.parts] or [(state.grantor, state.request)]
-            self._watches[state] = [_Watch(state, cast("Trackable", grantor), request) for grantor, request in parts]
+            self._watches[state] = [_Watch(state, cast("RedisGrantor", grantor), request) for grantor, request in parts]
             due.update(dict.fromkeys(self._watches[state]))
         for watch in due:
             self._read(watch)
 
     def _read(self, watch: _Watch) -> None:
-        """Read a key; Redis tells of the next change to it."""
+        """Read a key, so that Redis sends a hint of its next change."""
         reading = watch.grantor.reading(watch.request)
         if reading is None:
             self._drop(watch)
@@ -215,24 +200,18 @@ class Tracking:
     def _refuse(self, why: str) -> None:
         self._refused = True
         self.close()
-        lifetime = lifetime_of(self._context.pool)
-        if lifetime not in _warned:
-            _warned.add(lifetime)
-            log.warning(
-                "leases of this client are not tracked, so that one which is taken away is known lost at its next "
-                "renewal: %s",
-                why,
-            )
+        untracked = "leases of this client are not tracked, so that one which is taken away is known lost at its next"
+        warn_once(self._context.pool, "tracking", untracked + " renewal: %s", why)
 
     def _lost(self, node: Pipeline) -> None:
         for watch in self._all():
-            if watch.node is node and not watch.reading:  # else its answer, or what came instead, is about to come
+            if watch.node is node and not watch.reading:  # the reply to the others, or an error, is about to arrive
                 self._try_later(watch)
 
     def _try_later(self, watch: _Watch) -> None:
         self._failed[watch] = None
         if self._try_again not in self._timers and not self._context.loop.is_closed():
-            pause = min(_FIRST_PAUSE * 2**self._failures, _LONGEST_PAUSE)
+            pause = min(_FIRST_PAUSE * 2**self._failures, _MAX_PAUSE)
             self._failures = min(self._failures + 1, 9)
             self._call_later(pause, self._try_again)
 
@@ -252,7 +231,7 @@ class Tracking:
 
     def _pushed(self, message: Any) -> None:
         match message:
-            case [b"invalidate", None]:  # the whole database
+            case [b"invalidate", None]:  # FLUSHDB or FLUSHALL
                 for watch in self._all():
                     self._changed(watch)
             case [b"invalidate", [*keys]]:
@@ -263,14 +242,13 @@ class Tracking:
                 pass
 
     def _changed(self, watch: _Watch) -> None:
-        if watch.reading:  # the reply is behind this: it tells what has become of the key
+        if watch.reading:  # the reply comes after this hint, so it shows the change
             return
-        if self._context.clock() - watch.read_at >= _LOOK:
+        if self._context.clock() - watch.read_at >= _READ_DELAY:
             self._read(watch)
         else:
             self._due[watch] = None
-            if self._look not in self._timers:
-                self._call_later(_LOOK, self._look)
+            self._schedule_reading()
 
     def _answered(self, call: PendingCall, reply: Any) -> None:
         watch = cast("_Watch", call.subject)
@@ -282,7 +260,7 @@ class Tracking:
             return
         self._failures = 0
         if isinstance(reply, Exception) or not _found(watch.request.token, reply):
-            watch.grantor.renew(watch.request, _RENEWAL, partial(self._renewed, watch))
+            watch.grantor.renew(watch.request, _RENEWAL_TTL, partial(self._renewed, watch))
 
     def _renewed(self, watch: _Watch, renewed: bool | Exception) -> None:
         state = watch.state
@@ -297,12 +275,8 @@ class Tracking:
 
 
 def _found(token: bytes, reply: bytes | float | None) -> bool:
-    """Whether the lease is there: a mutex by its token and fencing token alone, a member of a set by its score."""
+    """Whether *reply* shows the lease: as a mutex, by its token and fencing token alone; in a set, by its score."""
     if not isinstance(reply, bytes):
         return reply is not None
     owner, _, rest = reply.partition(b" ")
     return owner == token and rest.isdigit()
-
-
-_warned: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""Of pools whose leases cannot be tracked."""

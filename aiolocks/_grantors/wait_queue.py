@@ -1,207 +1,192 @@
 """The waiters of one session for one name, and the re-checks that keep their places.
 
-A re-check is the session's sign of life, the cure for lost wake-ups, and the clock that grants are counted from: one
-request at a time, in which every token is listed and answered. It never creates a place in the queue; a token that
-the server does not know asks anew, with its old ticket. Since it tells so much, a request that joins other waiters
-needs no more than a ticket for an answer, and is no sign of life: that saves 4 of the 12 commands that it costs.
+A re-check is the session's sign of life, the cure for lost wake-ups, and the clock that grants are counted from. One
+request at a time lists every token, and its reply answers each of them.
+
+W8: a re-check never creates a place in the queue. A token that the server does not know is asked for again, with its
+old ticket. Re-checks already report everything, so a waiter that joins others gets only its ticket as a reply. That
+saves 4 of 12 commands. It does not count as a sign of life.
 """
 
 import asyncio
-import logging
 import math
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 
+from .._core.answers import LONGEST_WAIT
 from .._core.errors import LockError
-from .._core.keys import Keys, of_shard
+from .._core.keys import of_shard, session_key
 from .._core.replies import check_numbers, grants_in
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
-from .._engine.context import Context
-from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
-from .._redis.pipeline import CallReceiver, PendingCall
-from .._redis.router import Route
-from .._redis.scripts import Arguments
-from . import endless
-from .listening import Listening, SessionAddress, Told, address_of, interval_of
+from .._core.tokens import session_of
+from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError, resolve_call
+from .._redis.clients import warn_once
+from .._redis.pipeline import PendingCall
+from .._redis.scripts import Arguments, PlainCommand
+from .wakeups import SessionAddress, Wakeups
 
 if TYPE_CHECKING:
-    from .replication import Replication
+    from .one_server import RedisGrantor
 
-log = logging.getLogger("aiolocks")
+_MAX_WAITERS = 250
+"""Maximum number of waiters per re-check, so that no script blocks the server for a long time."""
 
-_LONGEST_LIST = 250
-"""Waiters per re-check: no script keeps the server from all others for long."""
-
-_LONGEST_INTERVAL = recheck_interval(float("inf"))
-
+_MAX_INTERVAL = recheck_interval(float("inf"))
 
 _TOO_LARGE = 2**53
-"""No fencing token reaches it. A ticket that does, from damaged keys, may come as a negative number: as a grant."""
+"""No fencing token is as large. A ticket from damaged keys can be, and could be read as a grant if it is negative."""
+
+_EXISTS = PlainCommand("EXISTS")
 
 
 def _check(reply: Any, count: int) -> None:
-    """Raise unless *reply* is a valid one to a re-check of *count* waiters. Called before any of it is recorded."""
-    subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
-    check_numbers(subscribers, busy_ms, fence, passed_over, *answers, *limit)
+    """Raise unless *reply* is a valid reply to a re-check of *count* waiters. Called before any of it is recorded."""
+    subscribers, busy_ms, fence, skipped, answers, grants, *limit = reply
+    check_numbers(subscribers, busy_ms, fence, skipped, *answers, *limit)
     grants_in(grants)
     if len(answers) != count or any(answer <= -_TOO_LARGE for answer in answers):
         raise ValueError
 
 
-class Asked(Told, endless.Asked, Protocol):
-    """What is asked here of the grantor."""
-
-    def grant(self, request: Request) -> "asyncio.Future[Answer]":
-        """Ask for *request* anew."""
-        ...
-
-    def submit_recheck(
-        self, identity: "SessionAddress", entries: Sequence[bytes], receive: CallReceiver, patience: float
-    ) -> None:
-        """Send one re-check."""
-
-    def deliver(self, grants: list[Any] | int) -> object:
-        """Pass on the grants in its reply."""
-
-    def channel(self) -> bytes:
-        """Return where this session is told of its turns."""
-        ...
-
-    def route(self) -> Route:
-        """Return the way to the server."""
-        ...
-
-    def listening(self) -> Listening:
-        """Return by what waiters at that server are told."""
-        ...
-
-
 @final
 class WaitQueue:
-    """The waiters of one name, from the first to the last: then the next to wait begins another. The timer of re-checks
-    runs while there are any, and the session knows it for as long."""
+    """The waiters of one name in this session, from the first to the last. The next waiter after that begins another.
 
-    def __init__(self, context: Context, listening: Listening, server: Asked, keys: Keys) -> None:
-        self._context = context
-        self.listening = listening
-        self._server = server
-        self._base = keys.base
-        self._channels = keys.channels
-        self.identity: SessionAddress | None = None
-        """What `identify` has returned; None if that changed. Looked at first, as each request needs it."""
-        self._names: set[bytes] = set()
-        """Under which the session has asked for those who wait; more than one only when it polls, see `identify`."""
-        self.expected_ttl: float | None = None
-        """The TTL last noted since the line was empty."""
+    The state is `waiting` and the one timer for the next re-check. Invariant: while there are waiters, the timer runs,
+    or a re-check is on its way, and `Servers.queues` has this queue.
+    """
+
+    def __init__(self, grantor: "RedisGrantor", wakeups: Wakeups) -> None:
+        self._context = context = grantor.context
+        self._grantor = grantor
+        self._base = grantor.keys.base
+        self.wakeups = wakeups
         self.waiting: dict[bytes, Request] = {}
-        self._asking_anew: set[bytes] = set()
-        """Who asks for an old place at this moment."""
+        self._interval = _MAX_INTERVAL
+        self._address: SessionAddress | None = None
+        """See `address`. None if it must be made again."""
+        self._names: set[bytes] = set()
+        """Names of the session under which its waiters may be queued. Only polling gives it more than one."""
+        self._last_sent_address: Arguments | None = None
+        """The address in the newest request that the server has answered."""
+        self._busy_ms = -1
+        """The last known ms of the other holder's lease; see `Request.busy_for_ms`."""
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
         self._on_their_way = 0
         self._once_more = False
-        self._failures = 0
-        self._failing_since: float | None = None
-        self._stood_at = context.clock()
-        """When the newest re-check left that was answered, or the line began: a waiter that is found to be passed over
-        has been so since."""
-        self._interval = _LONGEST_INTERVAL
-        self._told: Arguments | None = None
-        """What the server was last told of this session here."""
-        self._one_holder = keys.family in {"lock", "exact"}
+        """Re-check again as soon as the one on its way is answered."""
+        self._outage: tuple[float, int] | None = None
+        """Since when re-checks have failed, and how many in a row."""
+        self._asking_again: set[bytes] = set()
+        """Tokens that are being asked for again, at their old places."""
+        self._answered_at = context.clock()
+        """Send time of the last answered re-check, or when the queue began. If a re-check finds that the server skipped
+        this session, it happened after this."""
         self._endless_since: float | None = None
-        """When a re-check first found a lease without an expiry; infinite once that was looked into."""
-        self._busy_ms = -1
-        """How long the lease in the way lasted when that was last told."""
+        """When a re-check first found a lease without an expiry. It is infinite after `_warn_of_endless`."""
 
     def interval(self) -> float:
-        """Return the longest this line goes without a re-check: by the shortest TTL since it was last empty."""
-        return interval_of(self._interval, polling=self.listening.polling)
+        """Return the longest time between re-checks. It follows the shortest TTL since the queue was empty."""
+        return self.wakeups.interval(self._interval)
 
-    def identify(self) -> "SessionAddress":
-        """Return the `identity`. A session that cannot be told says in its name how often it looks."""
-        context = self._context
-        if self.identity is None:
-            listening = self.listening
-            form = listening.form(self._channels)
-            self.identity = address_of(context.id, form, self._interval, polling=listening.polling)
-            formers, self._names = self._names - {self.identity[0]}, {self.identity[0]}  # defect: W11-formers
+    def address(self) -> SessionAddress:
+        """Return the session's address for a request about this name. It says how often the session re-checks."""
+        address = self._address
+        if address is None:
+            context = self._context
+            self._address = address = self.wakeups.address_for(self._grantor.keys.channels, self._interval)
+            formers, self._names = self._names - {address[0]}, {address[0]}  # defect: W11-formers
             for former in sorted(formers):
-                context.loop.call_soon(self._move, former, context.clock() + 3 * _LONGEST_INTERVAL)
-        return self.identity
+                context.loop.call_soon(self._move, former, context.clock() + 3 * _MAX_INTERVAL)
+        return address
+
+    def forget_address(self) -> None:
+        """Make the address again before its next use."""
+        self._address = None
 
     def _move(self, former: bytes, until: float) -> None:
-        """Leave the line under a *former* name, and ask for each waiter's old place under the new one, in one go.
+        """W15: leave the queue of a *former* session name, and ask for each waiter's old place under the new name.
 
-        In this order: a waiter in two lines could be granted twice, and the second grant would change the first.
+        In this order: a waiter in two queues could be granted twice, and the second grant would change the first.
         """
-        self._abandon(former, until)
+        self._expire(former, until)
         for request in list(self.waiting.values()):
-            self._send_anew(request)  # defect: W15-move
+            self._ask_again(request)  # defect: W15-move
 
-    def _abandon(self, former: bytes, until: float) -> None:
-        """Let the line under a former name be dead at once, and not only from *until* on.
+    def _expire(self, former: bytes, until: float) -> None:
+        """Expire the queue of the *former* session name now, instead of at *until*.
 
-        Turns would still go there, and to those who have left the line under the new name since.
+        Without this the server would grant to waiters there that have left the queue under the new name since.
         """
+
+        def answered(call: PendingCall, reply: Any) -> None:
+            if not isinstance(reply, Exception):
+                return
+            if call.link is not None and not isinstance(reply, ResponseError):  # goes ahead of later requests
+                self._expire(former, until)
+            else:
+                self._context.loop.call_later(SHORTEST_RECHECK, self._expire, former, until)
+
+        if not self._context.closed and self._context.clock() < until:
+            prefix = self.wakeups.prefix(self._grantor.keys.channels)
+            self._recheck_none((former, prefix, 0), answered)
+
+    def _recheck_none(self, address: SessionAddress, answered: Callable[[PendingCall, Any], None]) -> None:
+        """Send a re-check without waiters, as every re-check also hands over. Call *answered* with its reply."""
 
         def receive(call: PendingCall, reply: Any) -> None:
             if not isinstance(reply, Exception):
                 _check(reply, 0)
-                self._server.deliver(reply[5])
-            elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
-                self._abandon(former, until)
-            else:
-                self._context.loop.call_later(SHORTEST_RECHECK, self._abandon, former, until)
+            answered(call, reply)
+            if not isinstance(reply, Exception):
+                self._grantor.deliver(reply[5])
 
-        if not self._context.closed and self._context.clock() < until:
-            patience = self._server.route().patience
-            self._server.submit_recheck((former, self.listening.form(self._channels), 0), (), receive, patience)
+        self._grantor.submit_recheck(address, (), receive, self._grantor.route().patience)
 
     def expect(self, request: Request) -> None:
-        """Note the TTL of a request about to be made, which bounds how long the session may keep silent."""
-        self.expected_ttl = request.ttl  # equivalent: line dropped, for speed
+        """W3: record the TTL of a request before it is sent. It bounds the time between signs of life."""
         interval = recheck_interval(request.ttl)
-        if interval < self._interval or not self.waiting:  # equivalent: comparison, for speed
-            self._look_every(interval)
+        if interval < self._interval or not self.waiting:
+            self._set_interval(interval)
 
-    def _look_every(self, interval: float) -> None:
+    def _set_interval(self, interval: float) -> None:
         if interval != self._interval:
             self._interval = interval
-            self.identity = None
-            if self._timer is not None:  # a shorter one counts at once: the server is told it with the next request
+            self._address = None
+            if self._timer is not None:  # a shorter interval counts at once, as the next request reports it
                 self._schedule(interval)
 
-    def knows(self, identity: "SessionAddress") -> bool:
-        """Whether the server has been told that it is *identity* who asks, and for how long its word is good."""
-        return self._told == identity  # defect: W3-told
+    def knows(self, address: SessionAddress) -> bool:
+        """Whether the server knows *address*, and so for how long the session may be silent."""
+        return self._last_sent_address == address  # defect: W3-told
 
-    def join(self, request: Request, busy_ms: int, subscribers: int, told: Arguments | None = None) -> None:
-        """Let a request wait; *told*: who the server was told that it is."""
-        current = cast("dict[bytes, WaitQueue]", self.listening.queues).setdefault(self._base, self)
-        if current is not self:  # all had left this one, and others wait since
-            current.join(request, busy_ms, subscribers, told)
+    def join(self, request: Request, busy_ms: int, subscribers: int, sent: Arguments | None = None) -> None:
+        """Add a waiter. *sent* is the address in the request that was answered "queued", if there was one."""
+        servers = self.wakeups.servers
+        current = servers.queues.setdefault(self._base, self)
+        if current is not self:  # this queue has ended, and others have begun another
+            current.join(request, busy_ms, subscribers, sent)
             return
         if not self.waiting:
-            self.listening.servers[self._base] = self._server
-        if told is not None:
-            self._told, self._busy_ms = told, busy_ms
-            self._names.add(cast("bytes", told[0]))
+            servers.grantors[self._base] = self._grantor
+        if sent is not None:
+            self._last_sent_address, self._busy_ms = sent, busy_ms
+            self._names.add(cast("bytes", sent[0]))
         self.waiting[request.token] = request
-        self._look_every(min(self._interval, recheck_interval(request.ttl)))  # defect: W3-shortest
-        if len(self._names) > 1:  # they asked at the same time, before there was a line
-            self.identity = None
-            self.identify()
-        self._listen(subscribers)
+        self._set_interval(min(self._interval, recheck_interval(request.ttl)))  # defect: W3-shortest
+        if len(self._names) > 1:  # they asked at the same time, before there was a queue
+            self._address = None
+            self.address()
+        self._subscribe(subscribers)
         # equivalent: <= + constant, for speed
-        if self._timer is None or busy_ms < 1000 * self._interval:  # else the re-check that is due comes sooner anyway
+        if self._timer is None or busy_ms < 1000 * self._interval:  # otherwise the next re-check is sooner anyway
             self._schedule(self._delay(busy_ms))
 
     def join_others(self, request: Request) -> None:
-        """Let a request wait beside others, unless they have left meanwhile."""
+        """Add a waiter beside others. If these have left, it is the first one."""
         request.busy_for_ms(self._busy_ms)
         if self.waiting:
             self.waiting[request.token] = request
@@ -210,66 +195,59 @@ class WaitQueue:
 
     def leave(self, request: Request) -> None:
         if self.waiting.pop(request.token, None) is not None and not self.waiting:
-            if self.listening.queues.get(self._base) is self:
-                del self.listening.queues[self._base]
-                self.listening.leave(self._server.channel(), self)
-            self.expected_ttl = None
+            queues = self.wakeups.servers.queues
+            if queues.get(self._base) is self:
+                del queues[self._base]
+                self.wakeups.unsubscribe(self._grantor.channel(), self)
             self._stop_timer()
 
     def stop(self, error: Exception) -> None:
-        """Tell every waiter that the session has ended."""
+        """End every wait with *error*, as the session has ended."""
         for request in list(self.waiting.values()):
             self.leave(request)
             request.fail(error)
 
     def follow(self) -> None:
-        """Wait at another server, if that has the name now. What was known of the former's channel counts no more."""
-        listening = self._server.listening()
-        if listening is self.listening:
+        """Wait at another server, if that has the name now, and forget what is known of the channel at the old one."""
+        wakeups = self._grantor.wakeups()
+        if wakeups is self.wakeups:
             return
-        self.listening.unheard.pop(self._base, None)
-        self.listening.leave(self._server.channel(), self)
-        self.listening = listening
-        self.identity = self._told = None
+        self.wakeups.skipped_twice(self._base, skipped=False)
+        self.wakeups.unsubscribe(self._grantor.channel(), self)
+        self.wakeups = wakeups
+        self._address = self._last_sent_address = None
         self.recheck()
 
     def recheck(self) -> None:
-        """Ask how all waiters stand, now; after the re-check on its way, if there is one."""
+        """Re-check all waiters now, or after the re-check on its way."""
         self._stop_timer()
         if self._on_their_way:
             self._once_more = True
             return
         requests = list(self.waiting.values())
-        for start in range(0, len(requests), _LONGEST_LIST):
-            self._ask(requests[start : start + _LONGEST_LIST])
+        for start in range(0, len(requests), _MAX_WAITERS):
+            self._ask(requests[start : start + _MAX_WAITERS])
 
     def look_again(self, busy_ms: int) -> None:
-        """Note that what is in the way ends in so many ms, and look then."""
+        """W18: re-check in *busy_ms*, when the name that another holder has released becomes free."""
         if self.waiting:
             self._busy_ms = busy_ms
-            if self._on_their_way:  # it may have been answered before that was known
+            if self._on_their_way:  # its reply may be older than this notice
                 self._once_more = True
             else:
                 self._schedule(self._delay(busy_ms))
 
     def hand_over(self) -> None:
-        """Have the server go on handing over: it had no time for all that may be free.
+        """W21: ask the server to continue to hand over, as one script had no time for all that may be free.
 
-        If that is lost, the next re-check of any waiter goes on.
+        If this request is lost, the next re-check of any waiter continues.
         """
 
-        def receive(call: PendingCall, reply: Any) -> None:
-            if not isinstance(reply, Exception):
-                _check(reply, 0)
-            listening.handing_over.discard(self._base)
-            if not isinstance(reply, Exception):
-                self._server.deliver(reply[5])
-
-        listening = self.listening
-        if self._base not in listening.handing_over and not self._context.closed:
-            listening.handing_over.add(self._base)
+        handing_over = self.wakeups.servers.handing_over
+        if self._base not in handing_over and not self._context.closed:
+            handing_over.add(self._base)
             self._context.schedule_idle_close()
-            self._server.submit_recheck(self.identify(), (), receive, self._server.route().patience)
+            self._recheck_none(self.address(), lambda call, reply: handing_over.discard(self._base))
 
     def _ask(self, requests: Sequence[Request]) -> None:
         def receive(call: PendingCall, reply: object) -> None:
@@ -279,26 +257,22 @@ class WaitQueue:
             if isinstance(reply, Exception):
                 self._failed(call, reply)
             else:
-                self._failures = 0
-                self._failing_since = None
-                self._told = identity
+                self._outage = None
+                self._last_sent_address = address
                 self._read(call, reply, requests)
 
         self._on_their_way += 1
-        identity = self.identify()
-        self._server.submit_recheck(
-            identity,
-            [request.entry() for request in requests],
-            receive,
-            patience(self.interval(), self._server.route().round_trip),
-        )
+        address = self.address()
+        # W6: a re-check that is not answered in time is sent again over a new connection.
+        timeout = patience(self.interval(), self._grantor.route().round_trip)
+        self._grantor.submit_recheck(address, [request.entry() for request in requests], receive, timeout)
 
     def _read(self, call: PendingCall, reply: Any, requests: Sequence[Request]) -> None:
-        subscribers, busy_ms, fence, passed_over, answers, grants, *limit = reply
+        subscribers, busy_ms, fence, skipped, answers, grants, *limit = reply
         self._busy_ms = busy_ms
         if busy_ms != ENDLESS:
             self._endless_since = None
-        elif self._one_holder:
+        elif self._grantor.keys.family in {"lock", "exact"}:  # the other families have several holders
             self._note_endless(call.sent_at, requests)
         for request, answer in zip(requests, answers, strict=True):  # defect: P1-recheck
             if request.turn.done():  # defect: W8-left
@@ -312,96 +286,90 @@ class WaitQueue:
                     self.leave(request)
                     request.fail(objection)
             elif answer < 0:
-                self.listening.found_untold()
+                self.wakeups.message_missed()
                 self.leave(request)
                 request.grant(-answer, call.sent_at)
             else:
-                self._send_anew(request)  # defect: W8-anew
-        self._server.deliver(grants)
-        self._answered(call, busy_ms, subscribers, bool(passed_over))
+                self._ask_again(request)  # defect: W8-anew
+        self._grantor.deliver(grants)
+        self._check_subscription(call.sent_at, subscribers, bool(skipped))
+        self._schedule_next(self._delay(busy_ms))
 
     def _note_endless(self, now: float, requests: Sequence[Request]) -> None:
-        """Look into a lease without an expiry, once a live holder would have renewed it."""
+        """Examine a lease without an expiry, after a live holder would have renewed it."""
         if self._endless_since is None:
             self._endless_since = now
         elif requests and now - self._endless_since >= requests[0].ttl / 2:
             self._endless_since = math.inf
-            self._context.spawn(endless.warn_of_endless(self._server))
+            self._context.spawn(_warn_of_endless(self._grantor))
 
-    def _send_anew(self, request: Request) -> None:
-        """Ask for a waiter that the server has forgotten (a restart, or silence for too long) at its old place."""
-        if not request.turn.done() and request.token not in self._asking_anew:  # defect: W8-done
-            self._asking_anew.add(request.token)
-            self._context.spawn(self._asked_anew(request, self._server.grant(request)))
+    def _ask_again(self, request: Request) -> None:
+        """W8: ask for the old place of a waiter that the server has forgotten, after a restart or a long silence."""
+        if not request.turn.done() and request.token not in self._asking_again:  # defect: W8-done
+            self._asking_again.add(request.token)
+            self._context.spawn(self._asked_again(request, self._grantor.grant(request)))
 
-    async def _asked_anew(self, request: Request, asked: "asyncio.Future[Answer]") -> None:
+    async def _asked_again(self, request: Request, asked: "asyncio.Future[Answer]") -> None:
         try:
             answer = await asked
-        except (LockError, WithdrawnError) as error:  # a refusal; redis-py's LockError, and so a RedisError
-            request.fail(error)
-        except RedisError as error:
+            if isinstance(answer, Granted):
+                request.grant(answer.fence, answer.valid_from)
+        except Exception as error:
             now = self._context.clock()
-            if now - request.fails_since(now) >= request.ttl:
+            refused = not isinstance(error, RedisError) or isinstance(error, (LockError, WithdrawnError))
+            if refused or now - request.fails_since(now) >= request.ttl:
                 request.fail(error)
-            elif not request.turn.done():  # let the line try again
+            elif not request.turn.done():  # the next re-check tries again
                 self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
         except asyncio.CancelledError:
             if not request.turn.done():
                 self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
             raise
-        except Exception as error:
-            request.fail(error)
-        else:
-            if isinstance(answer, Granted):
-                request.grant(answer.fence, answer.valid_from)
         finally:
-            self._asking_anew.discard(request.token)
+            self._asking_again.discard(request.token)
             if request.turn.done():
                 self.leave(request)
 
-    def _answered(self, call: PendingCall, busy_ms: int, subscribers: int, passed_over: bool) -> None:
-        listening = self.listening
-        since, self._stood_at = self._stood_at, call.sent_at
-        if not listening.polling:
-            heard = listening.subscriber.listening(self._server.channel(), call.sent_at)
-            if heard:
-                # Who has subscribed anew since the last re-check may have been passed over before that.
-                # defect: W15-passed-over
-                passed_over = passed_over and listening.subscriber.listening(self._server.channel(), since)
-                listening.note_unheard(self._base, passed_over or not subscribers)
-            if listening.unheard.get(self._base, 0) >= 2:  # defect: W11-unheard
-                del listening.unheard[self._base]
-                listening.poll("they are passed over, as if they had not subscribed", rights=bool(subscribers))
-            elif heard and not subscribers:  # defect: W1-subscribe
-                listening.subscribe_anew(self._server.channel())
-                self._listen(0)
-            else:
-                self._listen(subscribers)
+    def _check_subscription(self, sent_at: float, subscribers: int, skipped: bool) -> None:
+        """Compare what the server said about this session's subscription, when the re-check ran, with our own view."""
+        wakeups, channel = self.wakeups, self._grantor.channel()
+        since, self._answered_at = self._answered_at, sent_at
+        if wakeups.polling:
+            wakeups.retry_subscribing(channel)  # defect: W15-try-again
+            return
+        subscribed = wakeups.subscriber.listening(channel, sent_at)
+        if subscribed:
+            # A session that has subscribed since the last re-check may have been skipped before it subscribed.
+            skipped = skipped and wakeups.subscriber.listening(channel, since)  # defect: W15-passed-over
+        if subscribed and wakeups.skipped_twice(self._base, skipped=skipped or not subscribers):  # defect: W11-unheard
+            wakeups.poll("they are passed over, as if they had not subscribed", rights=bool(subscribers))
+        elif subscribed and not subscribers:  # defect: W1-subscribe
+            wakeups.resubscribe(channel, self)
         else:
-            listening.try_again(self._server.channel())  # defect: W15-try-again
-        self._again(self._delay(busy_ms))
+            self._subscribe(subscribers)
 
     def _failed(self, call: PendingCall, error: Exception) -> None:
-        self._failures += 1
         now = self._context.clock()
-        if self._failing_since is None:  # since it was asked; but what the loop was late is not Redis's
-            self._failing_since = max(call.sent_at, now - call.patience) if call.link is not None else now
+        # Since the re-check was sent. A delay of this loop is not counted, as it is not Redis's fault.
+        sent_at = max(call.sent_at, now - call.patience) if call.link is not None else now
+        since, failures = self._outage or (sent_at, 0)
+        self._outage = since, failures + 1
         for request in list(self.waiting.values()):
-            if now - self._failing_since >= request.ttl:
+            if now - since >= request.ttl:
                 self.leave(request)
                 request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
-        self._again(retry_delay(4 * self.interval(), self._failures))
+        self._schedule_next(retry_delay(4 * self.interval(), failures + 1))
 
-    def _again(self, delay: float) -> None:
+    def _schedule_next(self, delay: float) -> None:
         if self.waiting and not self._on_their_way:
             if self._once_more:
                 self._once_more = False
                 delay = min(delay, 0.02)
             self._schedule(delay)
 
-    def _listen(self, subscribers: int) -> None:
-        if not self.listening.polling and (not subscribers or of_shard(self.identify()[1])):
-            self.listening.listen(self._server.channel(), self)
+    def _subscribe(self, subscribers: int) -> None:
+        if not self.wakeups.polling and (not subscribers or of_shard(self.address()[1])):
+            self.wakeups.subscribe(self._grantor.channel(), self)
 
     def _delay(self, busy_ms: int) -> float:
         # equivalent: 1001, within the jitter
@@ -409,12 +377,11 @@ class WaitQueue:
         return recheck_delay(self.interval(), expected, random.random())
 
     def _schedule(self, delay: float) -> None:
-        due = self._context.clock() + delay
-        if self._on_their_way or (self._timer is not None and self._due <= due):
+        loop, timer = self._context.loop, self._timer
+        if self._on_their_way or (timer is not None and timer.when() <= loop.time() + delay):
             return
         self._stop_timer()
-        self._due = due
-        self._timer = self._context.loop.call_later(delay, self.recheck)  # defect: W6-timer
+        self._timer = loop.call_later(delay, self.recheck)  # defect: W6-timer
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -422,17 +389,28 @@ class WaitQueue:
             self._timer = None
 
 
-class Servers(Protocol):
-    """What a session has for each server that its names are on: one, or the nodes of a Cluster."""
+async def _warn_of_endless(grantor: "RedisGrantor") -> None:
+    """Log a warning, once, if the name's holder has no expiry and the holder's session is gone.
 
-    alone: bool
-    """Whether all names are on one server."""
-    queues: dict[bytes, WaitQueue]
-
-    def listening(self, route: Route) -> Listening:
-        """Return the `Listening` that notifies waiters for names on the server to which *route* leads."""
-        ...
-
-    def replication(self, route: Route) -> "Replication":
-        """Return the `Replication` that waits for replicas of the server to which *route* leads."""
-        ...
+    A lease always has an expiry, but PERSIST or a tool that rewrites keys can remove it. A live holder restores it with
+    its next renewal, and the key of its session shows that it is alive (W23). Without one, the name is never free.
+    """
+    keys, context = grantor.keys, grantor.context
+    try:
+        _, *row = await grantor.ask_once("lock/holders", (0,))
+        session = session_of(row[0]) if row else b""
+        if not session or row[2] != -1:
+            return
+        found: asyncio.Future[int] = context.loop.create_future()
+        key = session_key(keys.channels, session)
+        context.pipeline.route(key).submit(_EXISTS, (key,), resolve_call, LONGEST_WAIT, None, found)
+        if await found:
+            return
+    except RedisError:  # the waiters' re-checks report it
+        return
+    warn_once(
+        context.pool, (keys.base, int(row[1])),
+        "%s %r: its holder's key has no expiry (was it persisted?) and the holder's process is gone, so it never "
+        "ends; free it with: aiolocks release NAME --force, or lock.revoke(force=True)",
+        keys.kind, keys.name,
+    )  # fmt: skip

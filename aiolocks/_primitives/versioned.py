@@ -202,5 +202,5 @@ class Versioned(Elsewhere):
                 call.drop()  # if it has not left yet, it must not leave any more
                 raise
 
-        with context.keep_open(), Doing(f"asking for a {verb} of versioned {self._key!r}"):
+        with context.in_use(), Doing(f"asking for a {verb} of versioned {self._key!r}"):
             return await as_the_client_would(context.pipeline.retry_policy(), ask)

@@ -98,15 +98,25 @@ def lifetime_of(pool: Any) -> Any:
     return pool.read_load_balancer if isinstance(pool, NodesManager) else pool
 
 
-def warn_once(pool: Any, right: str, therefore: str) -> None:
-    """Log what a client with this *pool* cannot do for want of a *right*; once, as sessions come and go."""
-    told = _warned.setdefault(lifetime_of(pool), set())
-    if right not in told:
-        told.add(right)
-        log.warning("this Redis user lacks the right %s: %s", right, therefore)
+_MAX_LOGGED = 1000
 
 
-_warned: "weakref.WeakKeyDictionary[Any, set[str]]" = weakref.WeakKeyDictionary()
+def warn_once(pool: Any, what: Hashable, message: str, *args: object, level: int = logging.WARNING) -> None:
+    """Log *message*, once per *pool* and *what*: sessions are short-lived, and one line is enough."""
+    logged = _logged.setdefault(lifetime_of(pool), {})
+    if what not in logged:
+        if len(logged) >= _MAX_LOGGED:
+            del logged[next(iter(logged))]
+        logged[what] = None
+        log.log(level, message, *args)
+
+
+def warn_of_missing_right(pool: Any, right: str, therefore: str) -> None:
+    """Log, once per *pool*, that its Redis user lacks a *right*, and what follows from that."""
+    warn_once(pool, right, "this Redis user lacks the right %s: %s", right, therefore)
+
+
+_logged: "weakref.WeakKeyDictionary[Any, dict[Hashable, None]]" = weakref.WeakKeyDictionary()
 
 
 def encoder_of(pool: Any) -> Any:

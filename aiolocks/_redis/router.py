@@ -24,7 +24,7 @@ from redis.exceptions import AskError, MovedError, NoPermissionError, ResponseEr
 from .._core.answers import NotNowError, RidingOut, recognized
 from .._core.replies import UNREADABLE, unreadable
 from .._core.slots import SLOTS, slot_of
-from .clients import warn_once
+from .clients import warn_of_missing_right
 from .connection import Connection, ConnectionCancelled, connected
 from .pipeline import CallReceiver, PendingCall, Pipeline
 from .scripts import Arguments, Command, PlainCommand
@@ -212,7 +212,7 @@ class Router:
     def may_not_ask(self) -> None:
         """Note that the right to ASKING is missing: both nodes would send a call to the other."""
         self._asks_from = self._clock() + _NOT_ASKED_FOR
-        warn_once(
+        warn_of_missing_right(
             self._manager, "+asking",
             "while a slot of the Cluster is being moved, leases in it are not renewed, and none is granted or released",
         )  # fmt: skip
@@ -293,7 +293,7 @@ class Router:
         self._refreshing = False
         if isinstance(reply, Exception):
             if isinstance(reply, NoPermissionError):
-                warn_once(
+                warn_of_missing_right(
                     self._manager, "+cluster|slots",
                     "which node took over from one that is gone is found out late, or never",
                 )  # fmt: skip

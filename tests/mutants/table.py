@@ -58,7 +58,7 @@ _SCRIPTS = ("tests/scripts", *_RULES)
 _LEASES = _units("engine/acquire", "engine/lease", "engine/cancellation", "engine/block")
 """What speaks of one lease and its block, in virtual time."""
 
-_SESSION = _units("grantors/session", "core/background", "grantors/listening", "grantors/wait_queue")
+_SESSION = _units("grantors/session", "core/background", "grantors/wakeups", "grantors/wait_queue")
 
 _OF_PYTHON = {
     "_core/answers": Answering(_units("core/ask_until", "redis/patience")),
@@ -90,7 +90,7 @@ _OF_PYTHON = {
     "_grantors/replication": Answering((*_units("grantors/one_server"), "tests/faults/test_replicas.py"), ()),
     "_grantors/session": Answering((*_SESSION, "tests/primitives/test_conformance_session.py"), ()),
     "_grantors/tracking": Answering(("tests/primitives/test_track.py",), ()),
-    "_grantors/wait_queue": Answering((*_units("grantors/listening"), *_RULES), ()),
+    "_grantors/wait_queue": Answering((*_units("grantors/wakeups"), *_RULES), ()),
     "_primitives/base": _primitive("options", rows=("lock",)),
     "_primitives/hierarchy": _primitive("hierarchy", rows=("row of a table",), unit=_TERMS),
     "_primitives/lock": _primitive("options", rows=("lock",), unit=_TERMS),

@@ -5,7 +5,7 @@ Counted in commands, at sizes far beyond what one script may do. How long script
 
 import pytest
 
-from aiolocks._grantors.wait_queue import _LONGEST_LIST
+from aiolocks._grantors.wait_queue import _MAX_WAITERS
 from bench.crowded import Situation, situations
 from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token, told_either_way
 from tests.scripts.states import Message, holders, lapse, line, listening, sessions
@@ -15,7 +15,7 @@ _SIZE = 1_100
 _MOST = 1_100
 """Commands of one script: about a dozen for each entry that is looked at, or three for each waiter in a re-check."""
 
-_EVERY = {f"{each.kind}: {each.called}": each for each in situations(_LONGEST_LIST)}
+_EVERY = {f"{each.kind}: {each.called}": each for each in situations(_MAX_WAITERS)}
 READ = 3
 
 

@@ -321,7 +321,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(instead("W5-tried", "return False")),
         "W10 an_undo_is_worth_trying_for_as_long_as_a_request_may_still_arrive": _by(never("W10-undo-for")),
     },
-    "unit/grantors/listening": {
+    "unit/grantors/wakeups": {
         "W11 a_session_that_begins_to_poll_emits_an_event_with_the_seconds_until_it_subscribes_again":
             _by(always("W11-forbidden")),
         "W1 a_polling_session_is_notified_once_its_subscription_is_found":
@@ -349,13 +349,13 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W13 one_wait_serves_all_that_was_written_before_it_each_by_what_it_needs": _by(always("W13-together")),
         "W13 a_wait_is_never_for_ever": _by(instead("W13-slice", "slice_ms = 9_000")),
     },
-    "unit/grantors/servers": {
+    "unit/grantors/cluster_wakeups": {
         "I3 leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_others": _by(without("I3-moved")),
     },
     "unit/grantors/wait_queue": {
         "W1 a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls": _by(never("W1-subscribe")),
         "W3 a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so":
-            _by(instead("W3-shortest", "self._look_every(recheck_interval(request.ttl))")),
+            _by(instead("W3-shortest", "self._set_interval(recheck_interval(request.ttl))")),
         "W3 a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session":
             _by(instead("W3-told", "return True")),
         "W6 a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval": _by(
@@ -370,10 +370,10 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W8 a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket":
             _by(without("W8-anew"), says="ValueError"),
         "W8 two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription":
-            _by(both(never("W8-left"), instead("W8-done", "if request.token not in self._asking_anew:"))),
+            _by(both(never("W8-left"), instead("W8-done", "if request.token not in self._asking_again:"))),
         "W11 a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls": _by(never("W11-unheard")),
         "W11 leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next":
-            _by(instead("W11-formers", "formers, self._names = set(), {self.identity[0]}")),
+            _by(instead("W11-formers", "formers, self._names = set(), {address[0]}")),
         "W15 a_session_that_subscribed_since_it_was_passed_over_does_not_poll":
             _by(instead("W15-passed-over", "passed_over = True")),
     },

@@ -118,7 +118,7 @@ async def session_of(server: Answering) -> AsyncIterator[Session]:
     """The session of the running loop with that server, which goes on until the end of the block."""
     session = Session.of(server)
     try:
-        with session.context.keep_open():
+        with session.context.in_use():
             yield session
     finally:
         session.close()

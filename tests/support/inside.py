@@ -64,10 +64,10 @@ def polling(*clients: Any) -> list[bool]:
     """Return whether the sessions of *clients* poll: at the only server, or at each node where they have waiters."""
     sessions = [session for client in clients if (session := _session.Session.find(pool_of(client))) is not None]
     return [
-        listening.polling
+        wakeups.polling
         for session in sessions
-        for listening in session.servers.listenings
-        if session.servers.alone or listening.own()  # on other nodes polling has no effect, and does not end
+        for wakeups in session.servers.wakeups
+        if session.servers.alone or wakeups.own_queues()  # on other nodes polling has no effect, and does not end
     ]
 
 
@@ -129,8 +129,9 @@ def rechecks_of(client: Any) -> Rechecks:
     """Return how the only name that *client* waits for is re-checked."""
     session = _session_of(client)
     (queue,) = session.servers.queues.values()
-    subscribed = bool(session.servers.listenings[0].subscriber._confirmed)
-    return Rechecks(queue.interval(), queue._due - session.context.clock(), subscribed)
+    subscribed = bool(session.servers.wakeups[0].subscriber._confirmed)
+    assert queue._timer is not None
+    return Rechecks(queue.interval(), queue._timer.when() - session.loop.time(), subscribed)
 
 
 def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
@@ -216,11 +217,11 @@ class Tracked:
 
 
 def tracked_of(client: Any) -> Tracked | None:
-    """Return what the session of *client* has Redis track; None if it never had anything tracked."""
+    """Return what the session of *client* has Redis track; None if it tracks nothing, and has no link for it."""
     tracking = _session_of(client)._tracking
-    if tracking is None:
-        return None
     watches = list(tracking._all())
+    if not (watches or tracking._new or tracking._links):
+        return None
     failed = tracking._failed
     settled = not tracking._new and all(w.read_at and not w.reading and w not in failed for w in watches)
     return Tracked(sum(w.state is not None for w in watches), settled, len(tracking._links))

@@ -105,7 +105,7 @@ TABLE = [
         ("anyio._backends._asyncio._task_states", has_parents),
         ("CancelScope._parent_scope", has_parents),
     ),
-    *library("Python", "_grantors/introduction.py", "to name a task that waits", ("Future._callbacks", is_called_back)),
+    *library("Python", "_grantors/who.py", "to name a task that waits", ("Future._callbacks", is_called_back)),
     *library(
         "Python", "_core/background.py", "to print nothing when a loop is closed, and to see that it ends",
         ("Task._log_destroy_pending", lambda met: met.task._log_destroy_pending is True),

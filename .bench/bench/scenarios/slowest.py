@@ -5,7 +5,7 @@ from typing import cast
 
 from redis import Redis
 
-from aiolocks._grantors.wait_queue import _LONGEST_LIST
+from aiolocks._grantors.wait_queue import _MAX_WAITERS
 from bench.crowded import Situation, situations
 from bench.figures import Case, Parameters, Results, Run, median
 from bench.scale import Scale
@@ -28,14 +28,14 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
     size = min(_SIZE, scale.crowd)
     return [
         Case(_row(situation), OWN, {"situation": _row(situation), "size": size})
-        for situation in situations(_LONGEST_LIST)
+        for situation in situations(_MAX_WAITERS)
         if OWN in libraries
     ]
 
 
 async def measure(library: str, parameters: Parameters, server: Server) -> Run:
     """Run every script once in the situation, and read the slow log. Before, a small situation compiles the scripts."""
-    [situation] = [each for each in situations(_LONGEST_LIST) if _row(each) == parameters["situation"]]
+    [situation] = [each for each in situations(_MAX_WAITERS) if _row(each) == parameters["situation"]]
     times: dict[str, float] = {}
     with Redis.from_url(server.admin_url) as redis:
         for size in (10, int(parameters["size"])):

@@ -24,7 +24,7 @@ async def test_a_question_is_repeated_until_just_before_its_time_and_not_beyond(
     await asyncio.sleep(100)
     server = Answering(lambda asked: GONE)
     grantor = server.grantor()
-    with grantor.context.keep_open(), pytest.raises(RedisConnectionError, match="gone"):
+    with grantor.context.in_use(), pytest.raises(RedisConnectionError, match="gone"):
         await insist(grantor, until=130)
     times = server.times("lock_statistics")
     expected = [100.0]
@@ -43,7 +43,7 @@ async def test_it_is_asked_again_after_what_that_may_mend_and_the_answer_returne
     troubles = [trouble] * 3
     server = Answering(lambda asked: troubles.pop() if troubles else [1, 1, 0, 7, 1, 0])
     grantor = server.grantor()
-    with grantor.context.keep_open():
+    with grantor.context.in_use():
         assert await insist(grantor, until=60) == [1, 1, 0, 7, 1, 0]
     assert len(server.asked) == 4
     await server.close()
@@ -52,7 +52,7 @@ async def test_it_is_asked_again_after_what_that_may_mend_and_the_answer_returne
 async def test_a_refusal_is_told_at_once() -> None:
     server = Answering(lambda asked: ResponseError("OOM command not allowed"))
     grantor = server.grantor()
-    with grantor.context.keep_open(), pytest.raises(ResponseError, match="OOM"):
+    with grantor.context.in_use(), pytest.raises(ResponseError, match="OOM"):
         await insist(grantor, until=60)
     assert len(server.asked) == 1
     await server.close()
@@ -71,7 +71,7 @@ async def test_a_question_is_repeated_as_often_as_the_client_would_for_ten_secon
 ) -> None:
     server = Answering(lambda asked: said)
     grantor = server.grantor()
-    with grantor.context.keep_open(), pytest.raises(told):
+    with grantor.context.in_use(), pytest.raises(told):
         await as_the_client_would(
             pipeline_in(grantor.context).retry_policy(), lambda: grantor.ask_once("statistics", (0,), patience=1)
         )

@@ -57,12 +57,6 @@ def test_the_loop_itself_renews_what_is_renewed_and_not_from_a_thread() -> None:
     assert Options(track=True).renewed_in_loop
 
 
-def test_only_what_is_not_tracked_is_just_renewed() -> None:
-    assert Options().only_renewed_in_loop
-    assert not Options(track=True).only_renewed_in_loop
-    assert not Options(renew=False).only_renewed_in_loop
-
-
 def test_for_type_checkers_too_every_option_may_be_left_out() -> None:
     for options in (RedlockOptions, LeaseOptions, TrackedOptions):
         assert options.__required_keys__ == frozenset()

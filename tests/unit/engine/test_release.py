@@ -95,7 +95,7 @@ async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointl
             release.outcome()
         assert not release.done
         assert not told
-        with grantor.context.keep_open():  # so that it goes on
+        with grantor.context.in_use():  # so that it goes on
             await asyncio.sleep(100)
         times = grantor.times("withdraw")
         pauses = [round(later - sooner, 6) for sooner, later in pairwise(times)]
@@ -138,7 +138,7 @@ async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_l
 ) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
         release = grantor.context.undo(grantor, request, 100 + until, None, at_most)
-        with grantor.context.keep_open():  # so that it goes on
+        with grantor.context.in_use():  # so that it goes on
             assert release.waited is not None
             await release.waited
         assert not release.done

@@ -1,9 +1,11 @@
 """All leases renewed at once, after the link to their server has gone or come."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
+from aiolocks._engine.lease_state import LeaseState
 from aiolocks.testing import After, ScriptedGrantor
 
 
@@ -12,7 +14,7 @@ async def test_a_lease_that_is_renewed_at_once_counts_from_then_on() -> None:
     async with grantor.hold(ttl=30):
         await asyncio.sleep(1)
         asked = grantor.context.clock()
-        grantor.context.renewer.renew_all()
+        grantor.session.watchdog.renew_all()
         await asyncio.sleep(20)
         first, second, *_ = grantor.times("renew")
         assert first == pytest.approx(asked)
@@ -24,7 +26,7 @@ async def test_a_loss_is_known_as_soon_as_the_server_is_asked_again() -> None:
     lease = await grantor.acquire(ttl=30)
     await asyncio.sleep(1)
     assert lease.held
-    grantor.context.renewer.renew_all()
+    grantor.session.watchdog.renew_all()
     await asyncio.sleep(0.001)
     assert lease.lost
 
@@ -34,7 +36,7 @@ async def test_a_link_that_is_cut_again_and_again_has_all_renewed_four_times_a_s
     async with grantor.hold(ttl=30):
         begun = grantor.context.clock()
         for _ in range(100):
-            grantor.context.renewer.renew_all()
+            grantor.session.watchdog.renew_all()
             await asyncio.sleep(0.02)
         assert 8 <= len([at for at in grantor.times("renew") if at <= begun + 2]) <= 9
 
@@ -45,10 +47,14 @@ async def test_a_renewal_of_all_skips_leases_that_are_on_their_way_or_not_renewe
         await asyncio.sleep(12)
         sent = len(on_its_way.times("renew"))
         assert sent == 1
-        on_its_way.context.renewer.renew_all()
+        on_its_way.session.watchdog.renew_all()
         await asyncio.sleep(0.1)
         assert len(on_its_way.times("renew")) == sent
         assert bounded.held
+
+
+def _lasts(ttl: float, state: LeaseState) -> bool:
+    return state.request.ttl == ttl
 
 
 async def test_only_the_wanted_leases_are_renewed() -> None:
@@ -56,7 +62,7 @@ async def test_only_the_wanted_leases_are_renewed() -> None:
     async with grantor.hold(ttl=30), grantor.hold(ttl=20):
         await asyncio.sleep(1)
         for ttl, renewals in ((10, 0), (20, 1), (30, 2)):
-            grantor.context.renewer.renew_all(lambda state, ttl=ttl: state.request.ttl == ttl)
+            grantor.session.watchdog.renew_all(partial(_lasts, ttl))
             await asyncio.sleep(0.5)
             assert len(grantor.times("renew")) == renewals
 
@@ -67,7 +73,7 @@ async def test_very_many_are_renewed_a_hundred_at_a_time() -> None:
     leases = [await grantor.acquire(ttl=30) for _ in range(1000)]
     await asyncio.sleep(1)
     begun = grantor.context.clock()
-    grantor.context.renewer.renew_all()
+    grantor.session.watchdog.renew_all()
     await asyncio.sleep(0.001)
     assert len(grantor.times("renew")) == 100
     await asyncio.sleep(0.2)

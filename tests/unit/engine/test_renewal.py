@@ -314,7 +314,7 @@ async def test_however_often_all_are_to_be_renewed_at_once_they_are_when_it_matt
     """A thousand slots of a Cluster that had moved put off for minutes what a lost link asked for."""
     grantor = ScriptedGrantor()
     lease = await grantor.acquire(ttl=30)
-    renewer = grantor.session.context.renewer
+    renewer = grantor.session.watchdog
     for _ in range(1000):
         renewer.renew_all()
     await asyncio.sleep(1)

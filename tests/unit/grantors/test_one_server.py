@@ -83,7 +83,7 @@ class Scene:
         request, turn = self.ask(**terms)
         await asyncio.sleep(0.01)
         assert not turn.done()
-        assert request.token in self.grantor.line.waiting
+        assert request.token in self.grantor.queue.waiting
         self.says[script] = before
         return request, turn
 
@@ -101,7 +101,7 @@ class Scene:
 async def scene(kind: str = "lock", family: str = "", **says: Any) -> AsyncIterator[Scene]:
     there = Scene(Says(says), kind, family)
     try:
-        with there.session.context.keep_open():  # so that it goes on
+        with there.session.context.in_use():  # so that it goes on
             yield there
     finally:
         there.session.close()
@@ -145,11 +145,11 @@ async def test_a_waiter_that_joins_a_known_session_asks_for_a_short_answer() -> 
         assert there.asked("lock_grant")[-1].arguments[3] == b"+"
         await asyncio.sleep(0.6)
         assert not turn.done(), "it is the turn itself"
-        assert request.token in there.grantor.line.waiting
+        assert request.token in there.grantor.queue.waiting
         assert (request.ticket, request.fence_seen) == (8, 0)
         assert request.valid_from == pytest.approx(0.01)
         assert request.retry_after == 20
-        there.grantor.told(request.token, 1, 30_000)
+        there.grantor.deliver_grant(request.token, 1, 30_000)
         assert turn.result() == Granted(1, request.valid_from or 0)
 
 
@@ -195,8 +195,8 @@ async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhil
         there.says["lock_grant"] = Later(0.5, NoScriptError("NOSCRIPT No matching script."))
         there.ask()
         await asyncio.sleep(0.2)
-        there.session.servers.listenings[0].polling = True
-        there.session.servers.listenings[0].forget_addresses()
+        there.session.servers.wakeups[0].polling = True
+        there.session.servers.wakeups[0].forget_addresses()
         there.says["lock_grant"] = 1
         await asyncio.sleep(1)
         again = there.asked("lock_grant")[-1]
@@ -239,7 +239,7 @@ async def test_a_caller_whose_repeated_request_is_granted_waits_no_more(said: ob
         other, _ = await there.wait_in_line()
         there.says["lock_grant"] = said
         assert await there.grantor.grant(request) == Granted(7, clock())
-        assert list(there.grantor.line.waiting) == [other.token]
+        assert list(there.grantor.queue.waiting) == [other.token]
         assert not turn.done(), "who asked passes it on"
 
 
@@ -254,7 +254,7 @@ async def test_a_caller_that_has_left_hears_nothing_of_a_late_grant_and_does_not
             await asyncio.sleep(3)
             assert asked.cancelled() == cancelled
             assert cancelled or asked.exception() or asked.result()
-            assert not there.grantor.line.waiting
+            assert not there.grantor.queue.waiting
 
 
 # What waits.
@@ -267,11 +267,11 @@ async def test_a_waiter_hears_of_its_turn_by_the_token_of_its_request() -> None:
         assert not turn.done()
         assert (request.ticket, request.valid_from, request.fence_seen) == (9, 0, 40)
         assert request.retry_after == 1.5
-        there.grantor.told(request.token, 40, 30_000)
+        there.grantor.deliver_grant(request.token, 40, 30_000)
         assert not turn.done(), "older than the answer that it waits"
-        there.grantor.told(request.token, 41, 30_000)
+        there.grantor.deliver_grant(request.token, 41, 30_000)
         assert turn.result() == Granted(41, 0)
-        assert not there.grantor.line.waiting
+        assert not there.grantor.queue.waiting
 
 
 @pytest.mark.parametrize("said", [[b"queued", 9, -2, 0, 1, 0], -9], ids=str)
@@ -283,9 +283,9 @@ async def test_a_waiter_that_has_looked_at_its_turn_before_learns_that_it_waits(
         request = there.request()
         assert not request.turn.done()
         assert await there.grantor.grant(request) == Queued()
-        assert request.token in there.grantor.line.waiting
+        assert request.token in there.grantor.queue.waiting
         assert request.retry_after is not None
-        there.grantor.told(request.token, 41, 30_000)
+        there.grantor.deliver_grant(request.token, 41, 30_000)
         assert request.turn.done()
 
 
@@ -398,8 +398,8 @@ async def test_grants_beside_any_answer_go_to_whom_they_are_for(said: list[Any])
         assert turn.result() == Granted(41, 0)
         assert isinstance(refusal.exception(), LimitMismatchError)
         assert "limit is 3" in str(refusal.exception())
-        assert other.token not in there.grantor.line.waiting
-        assert refused.token not in there.grantor.line.waiting
+        assert other.token not in there.grantor.queue.waiting
+        assert refused.token not in there.grantor.queue.waiting
         asked.cancel()
 
 
@@ -465,15 +465,15 @@ async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> 
 
 async def test_turns_that_are_told_are_no_sign_that_wake_ups_are_lost() -> None:
     async with scene() as there:
-        there.session.servers.listenings[0].subscriber.listen(there.grantor.channel())
+        there.session.servers.wakeups[0].subscriber.listen(there.grantor.channel())
         await asyncio.sleep(0.1)
         request, turn = await there.wait_in_line()
-        there.session.servers.listenings[0].found_untold()
-        there.grantor.told(request.token, 41, 30_000)
-        there.session.servers.listenings[0].found_untold()
+        there.session.servers.wakeups[0].message_missed()
+        there.grantor.deliver_grant(request.token, 41, 30_000)
+        there.session.servers.wakeups[0].message_missed()
         await asyncio.sleep(5)
         assert len(there.asked("SUBSCRIBE")) == 1
-        there.session.servers.listenings[0].found_untold()
+        there.session.servers.wakeups[0].message_missed()
         await asyncio.sleep(5)
         assert len(there.asked("SUBSCRIBE")) == 2
         assert turn.done()
@@ -606,7 +606,7 @@ async def test_a_caller_that_is_undone_waits_no_more_and_its_turn_is_over() -> N
         request, turn = await there.wait_in_line()
         other, _ = await there.wait_in_line()
         outcomes = there.undo(request)
-        assert list(there.grantor.line.waiting) == [other.token]
+        assert list(there.grantor.queue.waiting) == [other.token]
         assert turn.cancelled()
         await asyncio.sleep(0.1)
         assert outcomes == [True]

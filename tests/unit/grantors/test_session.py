@@ -170,9 +170,9 @@ async def test_a_session_that_is_used_again_meanwhile_is_connected_and_ends_that
 
 async def test_a_session_lasts_while_questions_are_not_answered() -> None:
     session = Session.of(granting())
-    with session.context.keep_open():
+    with session.context.in_use():
         session.context.schedule_idle_close()
-        with session.context.keep_open():
+        with session.context.in_use():
             await asyncio.sleep(10)
         await asyncio.sleep(10)
         assert not ended(session)
@@ -200,7 +200,7 @@ async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
     server = granting(lock_renew=0)
     session, channel = Session.of(server), server.grantor().channel()
     async with hold(server, on_lost="flag", replicas=1) as lease:
-        session.servers.listenings[0].subscriber.listen(channel)
+        session.servers.wakeups[0].subscriber.listen(channel)
         assert await connected()
         await lease.wait_lost()
         await asyncio.sleep(2)
@@ -305,14 +305,16 @@ def test_renewals_end_with_it(watchdog: str) -> None:
 def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
     async def main() -> None:
         session = Session.of(granting())
-        assert session.context.renewer is session.watchdog
+        plain: Any = SimpleNamespace(options=Options())
+        assert session.renewer_of(plain) is session.watchdog
         state: Any = SimpleNamespace(options=Options(watchdog="thread"))
-        in_a_thread = session.context.renewer_of(state)
+        in_a_thread = session.renewer_of(state)
         assert in_a_thread is not session.watchdog
-        assert session.context.renewer_of(state) is in_a_thread
+        assert session.renewer_of(state) is in_a_thread
         tracked: Any = SimpleNamespace(options=Options(track=True))
-        assert session.context.renewer_of(tracked) is session.context.renewer_of(tracked) is not session.watchdog
-        assert session.context.renewer_of(SimpleNamespace(options=Options(renew=False))) is None
+        assert session.renewer_of(tracked) is session.renewer_of(tracked) is not session.watchdog
+        unrenewed: Any = SimpleNamespace(options=Options(renew=False))
+        assert session.renewer_of(unrenewed) is None
         session.close()
 
     asyncio.run(main())
@@ -327,10 +329,10 @@ async def test_a_lease_that_no_caller_here_wants_is_given_back_once_and_for_as_l
     session = Session.of(server)
     session.context.schedule_idle_close()
     grantor = server.grantor()
-    session.servers.listenings[0].servers[grantor._base] = grantor  # a caller waited once
+    session.servers.grantors[grantor._base] = grantor  # a caller waited once
     for _ in range(2):
-        session.servers.listenings[0].deliver(b"stray", 41, 5_000, grantor._base)
-    session.servers.listenings[0].deliver(b"stray", 41, 5_000, b"another name")
+        session.servers.wakeups[0].deliver(b"stray", 41, 5_000, grantor._base)
+    session.servers.wakeups[0].deliver(b"stray", 41, 5_000, b"another name")
     await asyncio.sleep(JUST)
     [words] = told(server, "lock_release")
     assert words[:3] == [b"stray", b"5000 1", b"0"]
@@ -374,10 +376,10 @@ async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
 async def test_all_callers_of_one_name_stand_in_one_queue() -> None:
     session, other = Session.of(granting()), Session.of(granting())
     one, again = (session.grantor(Keys("aiolocks:", "lock", "orders")) for _ in range(2))
-    one.line.join(Request(30.0, 1, wait=True), 30_000, 1)
-    assert again.line is one.line
-    assert session.grantor(Keys("aiolocks:", "lock", "others")).line is not one.line
-    assert other.grantor(Keys("aiolocks:", "lock", "orders")).line is not one.line
+    one.queue.join(Request(30.0, 1, wait=True), 30_000, 1)
+    assert again.queue is one.queue
+    assert session.grantor(Keys("aiolocks:", "lock", "others")).queue is not one.queue
+    assert other.grantor(Keys("aiolocks:", "lock", "orders")).queue is not one.queue
     assert not ended(session)
     assert Session.find(session.context.pool) is session
     session.close()
@@ -397,8 +399,8 @@ async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.Log
         session = Session.of(each)
         waiting(each)
         await asyncio.sleep(0.5)
-        assert session.servers.listenings[0].polling
-        session.servers.listenings[0].poll("said again", rights=True)
+        assert session.servers.wakeups[0].polling
+        session.servers.wakeups[0].poll("said again", rights=True)
         session.close()
         await asyncio.sleep(0)
     assert len(caplog.messages) == 2
@@ -411,11 +413,11 @@ async def test_a_session_woken_again_rechecks_at_once_under_its_own_name(caplog:
     session = Session.of(server)
     waiting(server)
     await asyncio.sleep(0.5)
-    session.servers.listenings[0].poll("they are deaf", rights=False)
+    session.servers.wakeups[0].poll("they are deaf", rights=False)
     assert told(server, "lock_recheck")[-1][0].startswith(b"poll250-"), "at once as well"
     await asyncio.sleep(0.3)
     call = PendingCall(PlainCommand("PUBSUB", "NUMSUB"), (), lambda *_: None, 1.0, None, None)
-    session.servers.listenings[0]._counted(call, [b"channel", 1])
+    session.servers.wakeups[0]._counted(call, [b"channel", 1])
     assert told(server, "lock_recheck")[-1][0] == session.context.id
     assert "woken again" in caplog.text
     session.close()
@@ -510,7 +512,7 @@ async def test_a_forked_child_keeps_neither_the_leases_nor_the_connections_of_it
     lease, session = await lock.acquire(), Session.of(redis.connection_pool)
     waiter = asyncio.get_running_loop().create_task(lock.acquire(), context=Context())
     channel = session.grantor(Keys("aiolocks:", "lock", "orders")).channel()
-    await until(lambda: session.servers.listenings[0].subscriber.listening(channel, session.context.clock()))
+    await until(lambda: session.servers.wakeups[0].subscriber.listening(channel, session.context.clock()))
     said, saying = os.pipe()
     over, ending = os.pipe()
     child = os.fork()

@@ -117,16 +117,16 @@ async def waiting(hall: Hall, ttl: float = 30.0) -> Request:
 
 
 def leave(hall: Hall, request: Request) -> None:
-    hall.grantor().line.leave(request)
+    hall.grantor().queue.leave(request)
 
 
 def polls(hall: Hall) -> bool:
-    return Session.of(hall).servers.listenings[0].polling
+    return Session.of(hall).servers.wakeups[0].polling
 
 
 def tell(hall: Hall, request: Request, fence: int) -> None:
     """Tell the session of a turn."""
-    Session.of(hall).servers.listenings[0].deliver(request.token, fence, request.ttl_ms, hall.grantor()._base)
+    Session.of(hall).servers.wakeups[0].deliver(request.token, fence, request.ttl_ms, hall.grantor()._base)
 
 
 # When it asks.
@@ -229,7 +229,7 @@ async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(
     async with session_of(hall):
         await waiting(hall)
         hall.delay = 0.5
-        line = hall.grantor().line
+        line = hall.grantor().queue
         for _ in range(3):
             line.recheck()
         await asyncio.sleep(0.4)
@@ -444,7 +444,7 @@ async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll(
         hall.passed_over = 1
         for _ in range(6):
             await asyncio.sleep(0.8)
-            session.servers.listenings[0].subscriber.reconnect()
+            session.servers.wakeups[0].subscriber.reconnect()
         assert not polls(hall)
 
 
@@ -473,7 +473,7 @@ async def turn_to_polling(hall: Hall) -> Request:
     request = await waiting(hall)
     hall.allows = False
     await asyncio.sleep(0.5)
-    Session.of(hall).servers.listenings[0].subscriber.listen(hall.grantor().channel())
+    Session.of(hall).servers.wakeups[0].subscriber.listen(hall.grantor().channel())
     await asyncio.sleep(0.001)
     return request
 
@@ -500,7 +500,7 @@ async def test_a_turn_that_comes_while_it_takes_leave_is_had(hall: Hall) -> None
         request = await waiting(hall)
         hall.farewell = [1, HELD, 0, 0, [], [request.token, 41, 30_000]]
         hall.allows = False
-        Session.of(hall).servers.listenings[0].subscriber.listen(hall.grantor().channel())
+        Session.of(hall).servers.wakeups[0].subscriber.listen(hall.grantor().channel())
         await asyncio.sleep(0.1)
         assert request.turn.result().fence == 41
 
@@ -563,7 +563,7 @@ async def test_one_recheck_is_on_its_way_at_a_time(hall: Hall) -> None:
         hall.grant = Later(0.9, [b"queued", 7, HELD, 0, 1, 0])
         await asyncio.sleep(1.1)
         assert len(hall.of("lock_grant")) == 2
-        session.servers.listenings[0].subscriber._on_subscribed(b"")  # has all lines ask
+        session.servers.wakeups[0].subscriber._on_subscribed(b"")  # has all lines ask
         await asyncio.sleep(0.2)
         assert len(hall.of("lock_grant")) == 2
 
@@ -611,7 +611,7 @@ async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else(h
         assert 5 <= hall.of("lock_grant")[-1].at - since <= 7
         tried = gaps(asked.at for asked in hall.of("lock_grant", since))
         assert all(0.1 <= gap <= 0.501 for gap in tried), tried
-        assert not hall.grantor().line.waiting
+        assert not hall.grantor().queue.waiting
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -772,17 +772,17 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once(h
         hall.grants = [request.token, 41, 30_000]
         grantor = hall.grantor()
         base = grantor._base
-        session.servers.listenings[0].servers[base] = grantor  # which holds the lease that is granted here
+        session.servers.grantors[base] = grantor  # which holds the lease that is granted here
         for _ in range(2):
-            session.servers.listenings[0].deliver(b"-", MORE, 0, base)
+            session.servers.wakeups[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         [asked] = hall.of("lock_recheck")
         assert asked.arguments == [session.context.id, b"aiolocks:wake:", b"3000"]
         assert request.turn.result().fence == 41
         hall.recheck = ResponseError("OOM")
-        session.servers.listenings[0].deliver(b"-", MORE, 0, base)
+        session.servers.wakeups[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
-        session.servers.listenings[0].deliver(b"-", MORE, 0, base)
+        session.servers.wakeups[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         assert len(hall.rechecks()) == 3, "trouble with one is no reason against the next"
 
@@ -794,13 +794,13 @@ async def test_a_session_that_hands_over_stays_for_a_while(hall: Hall) -> None:
     session, grantor = Session.of(hall), hall.grantor()
     session.context.schedule_idle_close()
     await asyncio.sleep(0.4)
-    grantor.line.hand_over()
+    grantor.queue.hand_over()
     await asyncio.sleep(0.4)
     assert not ended(session)
     await asyncio.sleep(0.2)
     assert ended(session)
     tried = len(hall.tried)
-    grantor.line.hand_over()
+    grantor.queue.hand_over()
     await asyncio.sleep(0.1)
     assert len(hall.tried) == tried, "what has ended asks no more"
 

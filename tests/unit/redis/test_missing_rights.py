@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from aiolocks._core.answers import explained
-from aiolocks._redis.clients import warn_once
+from aiolocks._redis.clients import warn_of_missing_right
 from aiolocks._redis.scripts import source_of
 from tests.support.cases import one_by_one
 
@@ -61,7 +61,7 @@ def test_a_client_is_warned_of_each_right_once(caplog: pytest.LogCaptureFixture)
     for client in (Redis(), Redis()):
         pool: Any = client.connection_pool
         for right in ("+one", "+one", "+other", "+one"):
-            warn_once(pool, right, "it is so")
+            warn_of_missing_right(pool, right, "it is so")
     rights = ["+one", "+other"]
     assert caplog.messages == [f"this Redis user lacks the right {right}: it is so" for right in rights] * 2
     assert {record.levelno for record in caplog.records} == {logging.WARNING}

@@ -85,7 +85,7 @@ async def test_a_waiter_that_polls_on_a_cluster_is_woken_again_once_the_node_of_
     nodes.finds = 0
     asked = [grantor.grant(Request(30.0, 1, wait=True)) for grantor in grantors]
     await asyncio.sleep(5)
-    [polling] = [listening for listening in session.servers.listenings if listening.polling]
+    [polling] = [listening for listening in session.servers.wakeups if listening.polling]
     assert caplog.text.count("tried again in 1 s") == 1
     nodes.finds = 1
     await asyncio.sleep(6)
@@ -106,7 +106,7 @@ async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_t
     for grantor, request in zip(grantors, requests, strict=True):
         session.context.tokens[request.token] = request
         await asyncio.wait([grantor.grant(request)], timeout=0.3)
-    [listening] = [one for one in session.servers.listenings if one.own()]
+    [listening] = [one for one in session.servers.wakeups if one.own_queues()]
     channel = grantors[0].channel()
     assert channel == grantors[1].channel()
     assert listening.subscriber.listening(channel, clock())

@@ -114,7 +114,7 @@ async def test_a_polling_session_is_notified_once_its_subscription_is_found(capl
         await asyncio.sleep(6)
         assert not hub.polled()
         assert "woken again" in caplog.text
-        assert session.servers.listenings[0].subscriber.listening(hub.grantor().channel(), clock())
+        assert session.servers.wakeups[0].subscriber.listening(hub.grantor().channel(), clock())
         assert len(caplog.messages) == 2
 
 
@@ -139,7 +139,7 @@ async def test_an_answer_that_says_nothing_counts_as_not_found(hub: Hub, trouble
         hub.finds = 1
         await asyncio.sleep(10)
         assert not hub.polled()
-        assert not session.servers.listenings[0].polling
+        assert not session.servers.wakeups[0].polling
 
 
 async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right(hub: Hub) -> None:
