@@ -25,7 +25,6 @@ from typing import Any, NamedTuple, Protocol, final
 from redis.exceptions import RedisError
 
 from .._core.errors import LimitMismatchError, LockError
-from .._core.replies import check_reply
 from .._core.timing import deadline
 from .._core.tokens import fresh_token, session_of
 from .extension import Extension
@@ -41,7 +40,7 @@ class Attempt(Protocol):
         """The connection that it left over; None before it has left."""
         ...
 
-    def drop(self) -> None:
+    def abandon(self) -> None:
         """Never send it, or not again."""
 
 
@@ -372,14 +371,3 @@ def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
         future.exception()  # the caller may leave still
     else:
         future.set_result(answer)
-
-
-def resolve_call(call: Any, reply: object) -> None:
-    """Pass on the reply to a pending call to the future that waits for it.
-
-    Raises:
-        ValueError: Redis never gives such a reply.
-    """
-    if not isinstance(reply, Exception):
-        check_reply(call.bound.name, reply)
-    resolve(call.tell, reply)

@@ -4,18 +4,15 @@ A lease always has an expiry, but PERSIST or a tool that rewrites keys can remov
 next renewal. The key of its session shows whether the holder is alive (W23).
 """
 
-import asyncio
 import logging
 import weakref
 from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
-from .._core.answers import LONGEST_WAIT
 from .._core.keys import Keys, session_key
 from .._core.tokens import session_of
 from .._engine.context import Context
-from .._engine.request import resolve_call
 from .._redis.clients import lifetime_of
 from .._redis.scripts import Arguments, PlainCommand
 
@@ -47,10 +44,8 @@ async def warn_of_endless(grantor: Asked) -> None:
         session = session_of(row[0]) if row else b""
         if not session or row[2] != -1:
             return
-        found: asyncio.Future[int] = context.loop.create_future()
         key = session_key(keys.channels, session)
-        context.pipeline.route(key).submit(_EXISTS, (key,), resolve_call, LONGEST_WAIT, None, found)
-        if await found:
+        if await context.pipeline.route(key).ask(_EXISTS, (key,)):
             return
     except RedisError:  # the waiters' re-checks report it
         return

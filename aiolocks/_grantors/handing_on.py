@@ -26,15 +26,15 @@ _REVOKED = -1
 class OnOneServer(Protocol):
     """What is asked here of the grantor of one name."""
 
-    def renewal_keys(self, count: int) -> tuple[bytes, ...]:
-        """Return the *count* keys in which a lease is; the first is that of the holder."""
+    def lease_keys(self) -> tuple[bytes, ...]:
+        """Return the keys in which a lease is; the first is that of the holder."""
         ...
 
     def guarding(self, request: Request) -> Holding:
         """Return what a granted request holds."""
         ...
 
-    async def ask_until(self, until: float, verb: str, args: Arguments, *, keys: tuple[bytes, ...]) -> Any:
+    async def ask_until(self, until: float, verb: str, args: Arguments) -> Any:
         """Run a script, and ask until it is answered."""
 
 
@@ -97,16 +97,14 @@ def _parts(state: LeaseState) -> list[Part]:
 
 
 def _base(grantor: object) -> bytes:
-    return cast("OnOneServer", grantor).renewal_keys(1)[0]
+    return cast("OnOneServer", grantor).lease_keys()[0]
 
 
 async def _offer(part: Part, secret: bytes, ttl_ms: int, until: float) -> int:
     """Ask until the secret stands in place of the token; return what the script does."""
     grantor, request = cast("OnOneServer", part.grantor), part.request
     tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if request.unanswered else 0
-    held = grantor.guarding(request).holders
-    keys = (*held, held[0] + b":t:" + request.token)
-    answer: int = await grantor.ask_until(until, "hand_off", (request.token, secret, ttl_ms, tombstone_ms), keys=keys)
+    answer: int = await grantor.ask_until(until, "hand_off", (request.token, secret, ttl_ms, tombstone_ms))
     return answer
 
 

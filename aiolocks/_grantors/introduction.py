@@ -25,8 +25,8 @@ from .._engine.context import Context
 from .._engine.lease_state import LeaseState
 from .._engine.request import Request
 from .._redis.clients import lifetime_of
+from .._redis.cluster import Route
 from .._redis.pipeline import PendingCall
-from .._redis.router import Route
 from .._redis.scripts import Arguments, PreparedScript, load
 from .wait_queue import WaitQueue
 
@@ -157,7 +157,7 @@ class Introduction:
             words += (digest_of(token), text)
         card.pending = True
         card.written = {token: None for token in written if token in names} | dict.fromkeys(new)
-        bound = PreparedScript(load("session/introduce"), lambda _: (card.key,))
+        bound = PreparedScript(load("session/introduce"), (card.key,))
         args: Arguments = (round(1000 * self._life), len(gone), *words)
         self._route(card).submit(bound, args, self._written, LONGEST_WAIT, card)
 

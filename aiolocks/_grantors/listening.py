@@ -17,9 +17,9 @@ from .._core.replies import check_reply
 from .._core.timing import recheck_interval
 from .._engine.context import Context
 from .._redis.clients import lifetime_of
+from .._redis.cluster import Route
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall
-from .._redis.router import Route
 from .._redis.scripts import PlainCommand
 from .._redis.subscriber import Subscriber
 
@@ -248,7 +248,7 @@ class Listening:
         if not self.polling or self._context.closed:
             return
         if not isinstance(reply, Exception):
-            check_reply(call.bound.name, reply)
+            check_reply(call.command.name, reply)
         if isinstance(reply, NoPermissionError):
             self._forbidden()
         elif isinstance(reply, Exception) or not reply[1]:

@@ -25,7 +25,7 @@ from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Request, ResultCallback, resolve
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
-from .._redis.scripts import Arguments, PreparedScript, load
+from .._redis.scripts import Arguments, Command, NamedScript, load
 from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from .one_server import RedisGrantor
 from .uptime import too_young
@@ -58,11 +58,9 @@ class Quorum(Composite):
         self._keys = keys
         self._places = places
         self._quorum = quorum_of(len(grantors))
-        agreed = keys.part(b"agreed")
-        self._raise = PreparedScript(load("redlock/raise"), lambda _: (agreed, keys.part(b"fence")))
-        self._who = PreparedScript(load("redlock/holders"), lambda _: (agreed, keys.base))
-        self._statistics = PreparedScript(load("redlock/statistics"), lambda _: (agreed, keys.base))
-        self._revoke = PreparedScript(load("redlock/revoke"), lambda _: (agreed, keys.base))
+        self._raise, self._who, self._statistics, self._revoke = (
+            NamedScript(load(f"redlock/{verb}"), keys.base) for verb in ("raise", "holders", "statistics", "revoke")
+        )
 
     @property
     def name(self) -> str:
@@ -233,7 +231,7 @@ class Quorum(Composite):
                 return None, ballot
             fence = next_fence(ballot.busy.values())
 
-    async def _ask_all(self, bound: PreparedScript, args: Arguments, ttl: float) -> Vote:
+    async def _ask_all(self, bound: Command, args: Arguments, ttl: float) -> Vote:
         """Run a script everywhere that answers 0 for yes; below 0 that the server is too young, in ms; what else it
         answers counts as busy."""
         ballot = Vote(len(self._contexts))
@@ -241,7 +239,7 @@ class Quorum(Composite):
 
         def answered(at: int, call: PendingCall, reply: Any) -> None:
             if not isinstance(reply, Exception):
-                check_reply(call.bound.name, reply)
+                check_reply(call.command.name, reply)
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             elif reply < 0:
@@ -298,7 +296,7 @@ class Quorum(Composite):
                 taken.note(reply)
                 held.note(reply)
             else:
-                check_reply(call.bound.name, reply)
+                check_reply(call.command.name, reply)
                 is_taken, ballot.granted[at], kept_until_ms = reply
                 fences.append(ballot.granted[at])
                 ends.append(kept_until_ms)
@@ -343,7 +341,7 @@ class Quorum(Composite):
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             else:
-                check_reply(call.bound.name, reply)
+                check_reply(call.command.name, reply)
                 ballot.granted[at] = 0
                 rows.update(zip([at], holder_rows(reply[1:]), strict=False))
             if len(ballot.failed) + len(ballot.granted) == ballot.size:
@@ -400,7 +398,7 @@ class Quorum(Composite):
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             else:
-                check_reply(call.bound.name, reply)
+                check_reply(call.command.name, reply)
                 ballot.granted[at] = 0
                 found.append((reply[0], reply[1], reply[2] / 1000))
             if not ballot.pending:

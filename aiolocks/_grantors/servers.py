@@ -10,8 +10,8 @@ from typing import cast, final
 
 from .._core.keys import of_shard
 from .._engine.context import Context
+from .._redis.cluster import Route, Router
 from .._redis.pipeline import Pipeline
-from .._redis.router import Route, Router
 from .listening import Lines, Listening
 from .replication import Replication
 from .wait_queue import WaitQueue

@@ -19,8 +19,8 @@ from .._engine.context import Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
-from .._redis.router import Router
-from .families import Family, Together
+from .._redis.cluster import Router
+from .families import RenewalBatch, ScriptSet
 from .handing_on import hand_off
 from .introduction import Introduction
 from .one_server import RedisGrantor
@@ -56,8 +56,8 @@ class Session:
         self.introduction = context.introduction = Introduction(
             context, self._renewed, self.servers.queues, alone=self.servers.alone
         )
-        self._families: dict[str, Family] = {}
-        self._together: dict[str, Together] = {}
+        self._script_sets: dict[str, ScriptSet] = {}
+        self._batches: dict[str, RenewalBatch] = {}
         self._at_exit = at_loop_end(self._loop_ends)
         self._imported = False
         self._import()
@@ -100,10 +100,10 @@ class Session:
 
     def grantor(self, keys: Keys) -> RedisGrantor:
         """Return who decides over a name."""
-        family = self._families.get(keys.family)
-        if family is None:
-            family = self._families[keys.family] = Family(keys.family, self._together)
-        return RedisGrantor(self.context, keys, family, self.servers)
+        scripts = self._script_sets.get(keys.family)
+        if scripts is None:
+            scripts = self._script_sets[keys.family] = ScriptSet(keys.family, self._batches)
+        return RedisGrantor(self.context, keys, scripts, self.servers)
 
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""

@@ -20,8 +20,8 @@ from .._engine.context import IDLE, Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.request import Request, ResultCallback
 from .._redis.clients import in_memory, lifetime_of
+from .._redis.cluster import Route
 from .._redis.pipeline import PendingCall, Pipeline
-from .._redis.router import Route
 from .._redis.scripts import Arguments, Command, PlainCommand
 
 log = logging.getLogger("aiolocks")

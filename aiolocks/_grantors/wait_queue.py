@@ -21,8 +21,8 @@ from .._core.replies import check_numbers, grants_in
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
 from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
+from .._redis.cluster import Route
 from .._redis.pipeline import CallReceiver, PendingCall
-from .._redis.router import Route
 from .._redis.scripts import Arguments
 from . import endless
 from .listening import Listening, SessionAddress, Told, address_of, interval_of

@@ -10,7 +10,7 @@ from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
 from aiolocks import Lock, LockManager, MultiLock, RLock, RWLock, Semaphore
 from aiolocks._redis.clients import place_of, pool_of, server_of
-from aiolocks._redis.in_memory import memory_client
+from aiolocks._redis.urls import memory_client
 from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
 from tests.support.jumping import jumping
