@@ -4,11 +4,11 @@ The header names every key and argument. The loader declares these names as Lua 
 finds by them which keys of a name to send. So comments, code and callers cannot drift apart.
 
 A script defines its functions again in each run, and putting every library in front of it would double what a grant
-costs. So `uses` names the libraries of a script, and the loader replaces that line by the parts that the lines below it
-need. A part is a block of lines that begins without indentation behind a blank line. It comes whole, if a name that it
-declares or sets is used, or if it is a statement that acts. A part that only the lines below a `slow path` comment need
-is put there. If that comment is indented, the part is known to its branch alone. So the fast path of `lock/grant`
-defines two functions.
+costs. So `uses` names the libraries of a script, and in the header of a library the libraries that it needs itself. The
+loader replaces the script's line by the parts that the lines below it need. A part is a block of lines that begins
+without indentation behind a blank line. It comes whole, if a name that it declares or sets is used, or if it is a
+statement that acts. A part that only the lines below a `slow path` comment need is put there. If that comment is
+indented, the part is known to its branch alone. So the fast path of `lock/grant` defines two functions.
 """
 
 import contextlib
@@ -121,6 +121,15 @@ def text_of(name: str) -> str:
     return re.sub(_USES, uses[0], _read(like[1].strip())) if like and uses else text
 
 
+def libraries_of(text: str) -> list[str]:
+    """Return the libraries that a script or library `uses`, each behind the libraries that it uses itself."""
+    uses = re.search(_USES, text)
+    found: dict[str, None] = {}
+    for library in map(str.strip, uses[1].split(",") if uses else ()):
+        found.update(dict.fromkeys([*libraries_of(_read(f"libraries/{library}")), library]))
+    return list(found)
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -172,8 +181,7 @@ class _Places:
 
 def _with_libraries(text: str) -> str:
     """Put into each place of a script the parts that it needs of its libraries."""
-    uses = re.search(_USES, text)
-    known = [part for library in uses[1].split(",") for part in parts(library.strip())] if uses else []
+    known = [part for library in libraries_of(text) for part in parts(library)]
     return _put(text, known, [], [part for part in known if part.acts])
 
 

@@ -1,6 +1,7 @@
 -- Handing over what is free to the first waiter in the queue whose session can be told.
 -- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog; and `queue` and
 -- `uptime`.
+-- uses     uptime
 
 local base = string.sub(queue, 1, -7) -- with which every key beside the holder begins
 -- defect: W21-entries

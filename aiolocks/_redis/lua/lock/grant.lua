@@ -24,7 +24,7 @@
 --          {'young', ms until the server has that uptime, grants…}, when that alone is in the way;
 --          where it is free, and the server too young for the first in line, its ms stand in place of the lease's;
 --          where there are no grants, 0 may stand for the list
--- uses     numbers, mutex, queue, uptime, hand_over
+-- uses     numbers, mutex, queue, hand_over
 local missing_s = 0 -- seconds of uptime
 if needed_s then
   -- slow path

@@ -12,7 +12,7 @@
 --          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant,
 --          or 0 for a waiter that is not known here, or was granted what is revoked: it must ask
 -- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
--- uses     numbers, mutex, queue, uptime, hand_over
+-- uses     numbers, mutex, queue, hand_over
 -- defect: W3-recheck
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 local owner, number, mark = held_by()

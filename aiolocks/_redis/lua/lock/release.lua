@@ -16,7 +16,7 @@
 -- returns  1 when this ended a live lease, or it was released before and is in the way still, else 0; or that and, in one
 --          text, the grants for this session: of each its token, fencing token, ttl_ms; or -3 and the ms after which to
 --          look again in place of the last two
--- uses     numbers, mutex, queue, uptime, hand_over
+-- uses     numbers, mutex, queue, hand_over
 local value = redis.call('GET', holder)
 local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') -- defect: P10-release
 local ended = 0

@@ -16,7 +16,7 @@
 --          marked; always empty; and of what is meant, if it was there, its fencing token, the ms that it had left, or -1
 --          if it never ends, and always 1}, grants for this session…}
 local first, last = string.match(meant, '^(%d+) (%d+)$')
--- uses     numbers, mutex, queue, uptime, hand_over, revoke
+-- uses     numbers, mutex, queue, hand_over, revoke
 local value = redis.call('GET', holder)
 local owner, number, mark = parts_of(value or '')
 local left, told = 0, {}

@@ -11,7 +11,7 @@
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {1, or 0 when the token holds nothing, or -1 when it is revoked, grants for this session…}
 local asking = ''
--- uses     numbers, leases, modes, queue, uptime, hand_over
+-- uses     numbers, leases, modes, queue, hand_over
 settle()
 local number, mark = fence_of(token)
 if not number or mark ~= '' then

@@ -23,7 +23,7 @@
 --          {'refused', 0, grants…} when there is nothing to upgrade, or -1 in place of 0 when that is revoked;
 --          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked
 local asking = token
--- uses     numbers, leases, modes, queue, uptime, hand_over
+-- uses     numbers, leases, modes, queue, hand_over
 local missing_s = 0 -- seconds of uptime
 if needed_s then
   -- slow path

@@ -13,7 +13,7 @@
 --          that is not known here
 -- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
 local asking = ''
--- uses     numbers, leases, modes, queue, uptime, hand_over
+-- uses     numbers, leases, modes, queue, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 settle()
 local answers, passed_over = recheck(fence_of)

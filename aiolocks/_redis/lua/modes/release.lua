@@ -36,7 +36,7 @@ if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', ho
 end
 
 local asking = token
--- uses     numbers, leases, modes, queue, uptime, hand_over
+-- uses     numbers, leases, modes, queue, hand_over
 if not sure or not own then
   -- slow path
   settle()

@@ -17,7 +17,7 @@
 --          that was meant its fencing token, the ms that it had left, and its mode}, grants for this session…}
 local asking = ''
 local first, last, place = string.match(meant, '^(%d+) (%d+) ?(%S*)$')
--- uses     numbers, leases, modes, queue, uptime, hand_over, revoke
+-- uses     numbers, leases, modes, queue, hand_over, revoke
 settle()
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed

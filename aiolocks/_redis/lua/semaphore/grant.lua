@@ -28,7 +28,7 @@
 --          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked;
 --          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
 local asking = token
--- uses     numbers, leases, semaphore, queue, uptime, hand_over
+-- uses     numbers, leases, semaphore, queue, hand_over
 local missing_s = 0 -- seconds of uptime -- defect: P9-uptime
 if needed_s then
   -- slow path

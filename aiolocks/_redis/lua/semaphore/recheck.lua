@@ -13,7 +13,7 @@
 --          for a waiter that must ask anew: it is not known here, or can never be granted, or nothing is known of a limit
 -- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
 local asking = ''
--- uses     numbers, leases, semaphore, queue, uptime, hand_over
+-- uses     numbers, leases, semaphore, queue, hand_over
 -- defect: W3-recheck
 redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
 settle()

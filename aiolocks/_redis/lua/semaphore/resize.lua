@@ -12,7 +12,7 @@
 -- ARGV[5]  life_ms   int    how long the session is taken for alive without a re-check
 -- returns  {limit before, or 0 when there was none, grants for this session…}
 local asking = ''
--- uses     numbers, leases, semaphore, queue, uptime, hand_over
+-- uses     numbers, leases, semaphore, queue, hand_over
 settle()
 local before = limit_in_force
 redis.call('ZCARD', queue)
