@@ -6,36 +6,22 @@ from there puts a token of its own in its place, with a new fencing token. What 
 
 import asyncio
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from .._core.answers import LONGEST_WAIT
 from .._core.offers import Offer
 from .._core.options import Duration, check_ttl
 from .._core.tokens import fresh_token
-from .._engine.context import Holding
 from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE, Release
 from .._engine.request import LONGEST_RETRY, Request
-from .._redis.scripts import Arguments
 from .composite import Part
 
+if TYPE_CHECKING:
+    from .one_server import RedisGrantor
+
 _REVOKED = -1
-
-
-class OnOneServer(Protocol):
-    """What is asked here of the grantor of one name."""
-
-    def lease_keys(self) -> tuple[bytes, ...]:
-        """Return the keys in which a lease is; the first is that of the holder."""
-        ...
-
-    def guarding(self, request: Request) -> Holding:
-        """Return what a granted request holds."""
-        ...
-
-    async def ask_until(self, until: float, verb: str, args: Arguments) -> Any:
-        """Run a script, and ask until it is answered."""
 
 
 async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
@@ -97,12 +83,12 @@ def _parts(state: LeaseState) -> list[Part]:
 
 
 def _base(grantor: object) -> bytes:
-    return cast("OnOneServer", grantor).lease_keys()[0]
+    return cast("RedisGrantor", grantor).lease_keys()[0]
 
 
 async def _offer(part: Part, secret: bytes, ttl_ms: int, until: float) -> int:
     """Ask until the secret stands in place of the token; return what the script does."""
-    grantor, request = cast("OnOneServer", part.grantor), part.request
+    grantor, request = cast("RedisGrantor", part.grantor), part.request
     tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if request.unanswered else 0
     answer: int = await grantor.ask_until(until, "hand_off", (request.token, secret, ttl_ms, tombstone_ms))
     return answer
