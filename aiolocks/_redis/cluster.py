@@ -144,15 +144,12 @@ class SlotMap:
             others += further
         primaries = dict.fromkeys(address for address in owners if address is not None)
         named = dict.fromkeys((*primaries, *others))
-        before, self.known = self.known, [address for address in self.known if address in named]
-        self.known[:0] = [address for address in primaries if address not in before]
+        new = [address for address in primaries if address not in self.known]
+        self.known = new + [address for address in self.known if address in named]
         self.known += [address for address in named if address not in self.known]
         self._failures = 0
-        changed = (
-            {slot for slot in range(SLOTS) if owners[slot] != self.owners[slot]} if owners != self.owners else set()
-        )
-        self.owners = owners
-        return changed
+        before, self.owners = self.owners, owners
+        return {slot for slot in range(SLOTS) if owners[slot] != before[slot]} if owners != before else set[int]()
 
 
 @final

@@ -148,6 +148,8 @@ class PendingCall:
     sent_at: float
     due: float
     """When the reply, or a link to ask over, is overdue."""
+    subject: Any
+    reply_to: Any
 
     def __init__(
         self, command: Command, args: "Arguments | ArgumentsLater", receiver: "CallReceiver", patience: float,
