@@ -128,7 +128,7 @@ class ReplicasOption(Extension):
     confirms = True
 
     def __init__(self, wanted: Replicas) -> None:
-        self._wanted = wanted
+        self._wanted: Replicas = wanted
 
     def unconfirmed(self) -> str:
         return f"not known to be on {_MANY.get(self._wanted, self._wanted)} replicas"
