@@ -16,7 +16,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, cast, final
@@ -70,6 +70,8 @@ class Script:
     """Of each key the text behind the name, and the argument that completes it, or -1."""
     optional: int
     """If this argument is 0, the last key is left out. It is -1 if no key may be left out."""
+    templates: "dict[tuple[bytes | int, Arguments], list[bytes]]" = field(default_factory=dict)
+    """See `NamedScript`. A thread that renews leases uses them too."""
 
     def keys_of(self, key: bytes, holder: bytes, args: Arguments) -> tuple[bytes, ...]:
         """Return the keys for *args*, of the name whose holder is in *holder* and whose other keys begin with *key*."""
@@ -86,15 +88,15 @@ def load(name: str) -> Script:
     text = text_of(name)
     fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
     prelude = rest = ""
-    for kind, position, more, field in re.findall(_FIELD, text):
-        fields[kind].append(field)
+    for kind, position, more, word in re.findall(_FIELD, text):
+        fields[kind].append(word)
         if int(position) != len(fields[kind]):
             raise ValueError(f"{name}.lua: {kind}[{position}] is out of order in the header")
         if more and position == "1":
-            rest += f"local {field} = {kind}\n"
+            rest += f"local {word} = {kind}\n"
         elif more:
-            rest += f"local {field} = {{}}\n"
-            rest += f"for at = {position}, #{kind} do {field}[at - {position} + 1] = {kind}[at] end\n"
+            rest += f"local {word} = {{}}\n"
+            rest += f"for at = {position}, #{kind} do {word}[at - {position} + 1] = {kind}[at] end\n"
     for kind, names in fields.items():
         if names and f" = {kind}\n" not in rest:
             values = ", ".join(f"{kind}[{at + 1}]" for at in range(len(names)))
@@ -102,7 +104,7 @@ def load(name: str) -> Script:
     source = (_FLAG + prelude + rest + _strip(_with_libraries(text))).encode()
     sha = hashlib.sha1(source).hexdigest().encode()
     keys, args = tuple(fields["KEYS"]), tuple(fields["ARGV"])
-    places = {field: at for at, field in enumerate(args)}
+    places = {word: at for at, word in enumerate(args)}
     layout = tuple((_SUFFIXES[key], places.get(_COMPLETED_BY.get(key, ""), -1)) for key in keys if key in _SUFFIXES)
     optional = re.search(_OPTIONAL, text)
     return Script(name, source, sha, keys, args, layout, places[optional[2]] if optional else -1)
@@ -288,51 +290,53 @@ class PreparedScript(Command):
 
 
 _STAND_IN = b"\xfe" * LENGTH
-"""Stands for a token in a template. It is in no UTF-8, and so in no name, prefix or other argument."""
+_KEY_STAND_IN = b"\xff"
+"""Stand for a token, and as often as a key is long for that key. They are in no UTF-8, and so in no other argument."""
 
-_MAX_TEMPLATES = 4
-"""Maximum number of templates kept per script and name. Most names need one: the terms of two requests are alike."""
+_MAX_TEMPLATES = 256
+"""Maximum number of templates kept of a script."""
 
 
 @final
 class NamedScript(Command):
     """A script about one name; its keys follow from the header, see `Script.keys_of`.
 
-    Each acquisition of a name sends the same bytes around a fresh token, and packing them costs more than all other
-    work to send them. So they are packed once for each set of terms (the arguments behind the token) around a stand-in,
-    and split there.
+    Each acquisition sends the same bytes around a name and a fresh token, and packing them costs more than all other
+    work to send them. So they are packed once per script, around stand-ins for both: for each set of terms (the
+    arguments behind the token) and each length of a key, as many names are used only once.
     """
 
-    __slots__ = ("_holder", "_script", "_templates", "key")
+    __slots__ = ("_alike", "_holder", "_script", "key")
 
     def __init__(self, script: Script, key: bytes, holder: bytes | None = None) -> None:
-        """*holder* is the key of the holder, if that is not *key*."""
+        """*holder* is the key of the holder, if that is not *key*; then no other name shares a template."""
         self._script = script
         self.name = script.name
         self.key = key
         self._holder = key if holder is None else holder
-        self._templates: dict[Arguments, list[bytes]] = {}
+        self._alike = len(key) if self._holder == key else key
 
     def eval(self, args: Arguments) -> bytes:
-        return _packed("EVAL", self._script.source, self._keys(args), args)
+        return _packed("EVAL", self._script.source, self._script.keys_of(self.key, self._holder, args), args)
 
     def evalsha(self, args: Arguments) -> bytes:
         token = args[0] if args else b""
         # The protocol puts the length before each argument. So a template fits our tokens, and not one from a message.
         if not isinstance(token, bytes) or len(token) != LENGTH:
-            return _packed("EVALSHA", self._script.sha, self._keys(args), args)
-        terms = args[1:]
-        template = self._templates.get(terms)
-        if template is None:
-            if len(self._templates) >= _MAX_TEMPLATES:  # equivalent: comparison, for speed
-                self._templates.clear()
-            args = (_STAND_IN, *terms)
-            packed = _packed("EVALSHA", self._script.sha, self._keys(args), args)
-            template = self._templates[terms] = packed.split(_STAND_IN)
-        return token.join(template)
+            return _packed("EVALSHA", self._script.sha, self._script.keys_of(self.key, self._holder, args), args)
+        template = self._script.templates.get((self._alike, args[1:])) or self._template(args[1:])
+        return self.key.join(template).replace(_STAND_IN, token)
 
-    def _keys(self, args: Arguments) -> tuple[bytes, ...]:
-        return self._script.keys_of(self.key, self._holder, args)
+    def _template(self, terms: Arguments) -> list[bytes]:
+        templates, args = self._script.templates, (_STAND_IN, *terms)
+        if len(templates) >= _MAX_TEMPLATES:  # equivalent: comparison, for speed
+            templates.clear()
+        key, holder = self.key, self._holder
+        if key == holder:
+            key = holder = _KEY_STAND_IN * len(key)
+        packed = _packed("EVALSHA", self._script.sha, self._script.keys_of(key, holder, args), args)
+        template = templates[self._alike, terms] = packed.split(_KEY_STAND_IN * len(key))
+        return template
 
 
 def _packed(command: str, script: bytes, keys: tuple[bytes, ...], args: Arguments) -> bytes:

@@ -56,18 +56,23 @@ def test_a_late_request_is_kept_out_only_by_a_release_that_has_a_tombstone() -> 
         assert named().evalsha((b"a" * 33, *terms)) == packed(b"a" * 33, *terms)
 
 
-def test_templates_are_few_however_many_terms_were_asked_for() -> None:
-    script = named()
-    for ttl_ms in range(100):
-        script.evalsha((b"a" * 33, ttl_ms, *TERMS[1:]))
-        assert len(script._templates) <= 4
+def test_names_of_one_length_share_templates_and_those_are_bounded() -> None:
+    SCRIPT.templates.clear()
+    for number in range(50):
+        name = b"lock:{%02d}" % number
+        assert named(name).evalsha((b"a" * 33, *TERMS)) == packed(b"a" * 33, *TERMS, name=name)
+    assert len(SCRIPT.templates) == 1
+    for ttl_ms in range(1000):
+        named().evalsha((b"a" * 33, ttl_ms, *TERMS[1:]))
+        assert len(SCRIPT.templates) <= 256
 
 
 def test_the_holder_may_be_in_a_key_of_another_form() -> None:
-    script = NamedScript(load("exact/rename"), b"aiolocks:exact:{name}", b"name")
     args = (b"a" * 33, b"b" * 33, 0)
-    expected = (b"name", b"aiolocks:exact:{name}:t:" + b"a" * 33)
-    assert script.evalsha(args) == pack(("EVALSHA", load("exact/rename").sha, 2, *expected, *args))
+    for name in (b"name", b"same", b"name"):
+        expected = (name, b"aiolocks:exact:{%b}:t:" % name + b"a" * 33)
+        script = NamedScript(load("exact/rename"), b"aiolocks:exact:{%b}" % name, name)
+        assert script.evalsha(args) == pack(("EVALSHA", load("exact/rename").sha, 2, *expected, *args))
 
 
 def test_a_first_argument_that_is_no_token_is_packed_each_time() -> None:
