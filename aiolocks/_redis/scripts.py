@@ -55,6 +55,8 @@ _COMPLETED_BY = {"waiters": "session", "tombstone": "token"}
 
 Arguments = tuple[bytes | int, ...]
 
+Templates = dict[tuple[bytes | int, Arguments], list[bytes]]
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +72,7 @@ class Script:
     """Of each key the text behind the name, and the argument that completes it, or -1."""
     optional: int
     """If this argument is 0, the last key is left out. It is -1 if no key may be left out."""
-    templates: "dict[tuple[bytes | int, Arguments], list[bytes]]" = field(default_factory=dict)
+    templates: Templates = field(default_factory=Templates)
     """See `NamedScript`. A thread that renews leases uses them too."""
 
     def keys_of(self, key: bytes, holder: bytes, args: Arguments) -> tuple[bytes, ...]:
