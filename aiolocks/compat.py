@@ -18,7 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._core.answers import LONGEST_WAIT
 from ._core.errors import AcquireTimeoutError
-from ._core.keys import Keys, holder_of
+from ._core.keys import Keys
 from ._core.options import SHORTEST_TTL, Options
 from ._core.timing import deadline, margin
 from ._engine.acquire import Acquisition
@@ -220,12 +220,11 @@ class RedisLock(PlainLock):
         held.was_reached()
         context.tokens[chosen] = held
         buried_ms = round(1000 * max(asked.ttl, LONGEST_RETRY)) if asked.unanswered else 0
-        keys = holder_of(self._keys.base), self._keys.part(b"t:" + asked.token)
         until = min(state.deadline, now + LONGEST_WAIT)
         granted = Granted(state.fence, state.deadline - asked.valid_for)
         state.hand_off(now)
         try:
-            renamed = await grantor.ask_until(until, "rename", (asked.token, chosen, buried_ms), keys=keys)
+            renamed = await grantor.ask_until(until, "rename", (asked.token, chosen, buried_ms))
         except BaseException as error:
             until = now + max(asked.undo_for, 1.0)
 

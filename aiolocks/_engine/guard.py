@@ -1,18 +1,15 @@
-"""Commands of the holder's own, run on the server together, once, and only while the lease is the current one.
+"""Runs the holder's own commands on the server: together, once, and only while the lease is the current one.
 
-One script, on one server, looks at all that the lease holds and then runs them. The one rule: runs of a lease are
-numbered and never overlap, so that the server needs to remember but the last one to know a request that was sent twice,
-or that comes too late.
+One script checks all keys of the lease and then runs the commands. W10: the runs of a lease are numbered and never
+overlap, so the server can recognise a duplicate or late request by remembering only the last number.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 import hiredis
 from redis._parsers.base import BaseParser  # names no other place for it
 from redis.exceptions import ClusterCrossSlotError, RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import LONGEST_WAIT, ask_until
 from .._core.doing import Doing
@@ -24,18 +21,18 @@ from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .context import Holding
 from .lease_state import LeaseState
-from .request import LONGEST_RETRY, Request, resolve
+from .request import LONGEST_RETRY, Request
 
 _REVOKED = -2
-"""In place of the answers."""
+"""In place of the replies."""
 
 
 @runtime_checkable
 class Guarding(Protocol):
-    """A grantor whose leases can guard: all that they hold is on one server."""
+    """A grantor whose leases can guard: all their keys are on one server."""
 
     def guarding(self, request: Request) -> Holding:
-        """Return what a granted request holds there."""
+        """Return the keys and tokens of a granted request."""
         ...
 
 
@@ -68,7 +65,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
 
 
 def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
-    """Return what to raise when a Cluster refuses: it runs nothing over keys of several slots."""
+    """Return the error for a Cluster's refusal to run a script over keys of several slots."""
     if len({slot_of(key) for key in held.holders}) > 1:
         return ClusterCrossSlotError(
             f"{what}: on a Cluster its names are in different slots, so that no server can guard by all of them; "
@@ -82,49 +79,34 @@ def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
 
 
 async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> object:
-    """Ask until the server has answered, while the lease lasts."""
-    context, commands = state.context, state.context.pipeline.route(held.record)
-    begun = context.clock()
-    bound = PreparedScript(load(held.script), lambda _: (held.record, *held.holders, *asked.keys))
+    """Ask until the server has replied, while the lease lasts."""
+    context, route = state.context, state.context.pipeline.route(held.record)
+    until = context.clock() + LONGEST_WAIT
+    script = PreparedScript(load(held.script), (held.record, *held.holders, *asked.keys))
     keep_ms = round(1000 * max(state.ttl, LONGEST_RETRY))
     args: Arguments = (number, keep_ms, len(held.tokens), *held.tokens, *asked.words)
 
     async def ask(failures: int) -> object:
-        answer: asyncio.Future[object] = context.loop.create_future()
-        call = commands.submit(bound, args, _answered, commands.patience_after(failures), None, answer)
-        timer = context.loop.call_later(begun + LONGEST_WAIT - context.clock(), _give_up_unsent, call)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            call.drop()  # if it has not left yet, it never will
-            raise
-        finally:
-            timer.cancel()
+        patience, unsent = route.patience_after(failures), until - context.clock()
+        return await route.ask(script, args, patience, on_reply=_check, unsent=unsent)
 
     with Doing(f"guarding by {state.what}"):
-        return await ask_until(ask, context.clock, min(state.deadline, begun + LONGEST_WAIT), span=state.ttl)
+        return await ask_until(ask, context.clock, min(state.deadline, until), span=state.ttl)
 
 
-def _give_up_unsent(call: PendingCall) -> None:
-    """Never send it: a full link that goes on answering others would hold it back for longer than is promised."""
-    if call.link is None:
-        call.finish(RedisTimeoutError(f"Redis had no room for it within {LONGEST_WAIT:g} s"))
-
-
-def _answered(call: PendingCall, reply: object) -> None:
+def _check(call: PendingCall, reply: object) -> None:
     if type(reply) is int:
         if not _REVOKED <= reply <= 0:
             raise ValueError
-    elif not isinstance(reply, Exception) and not (isinstance(reply, bytes) and reply[:1] == b"*"):
+    elif not (isinstance(reply, bytes) and reply[:1] == b"*"):
         raise TypeError
-    resolve(call.tell, reply)
 
 
 _parse_error = cast("Callable[[str], Exception]", cast("Any", BaseParser).parse_error)
 
 
 def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
-    """Return the answers, as the client's own commands would give them, or raise the error at their end."""
+    """Return the replies as the client's own commands would, or raise the error at their end."""
     encoding = encoder.encoding if encoder.decode_responses else None
     reader = hiredis.Reader(replyError=_parse_error, encoding=encoding, errors=encoder.encoding_errors)
     reader.feed(reply)

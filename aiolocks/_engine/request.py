@@ -20,30 +20,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, final
 
 from redis.exceptions import RedisError
 
 from .._core.errors import LimitMismatchError, LockError
-from .._core.replies import check_reply
 from .._core.timing import deadline
 from .._core.tokens import fresh_token, session_of
+from .._redis.pipeline import PendingCall
 from .extension import Extension
-
-
-class Attempt(Protocol):
-    """A request on its way: one run of the grantor's script."""
-
-    sent_at: float
-
-    @property
-    def link(self) -> object:
-        """The connection that it left over; None before it has left."""
-        ...
-
-    def drop(self) -> None:
-        """Never send it, or not again."""
-
 
 LONGEST_RETRY = 60.0
 """Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
@@ -135,7 +120,7 @@ class Request:
         self.valid_from: float | None = None
         self.fence_seen = 0
         self.retry_after: float | None = None
-        self.unanswered: tuple[Attempt, ...] = ()
+        self.unanswered: tuple[PendingCall, ...] = ()
         """Attempts, oldest first."""
         self.silences = 0
         """Undos that left and were not answered: one of them may have been carried out."""
@@ -201,27 +186,27 @@ class Request:
         shared = tuple(extension for extension in self.extensions if extension.for_parts)
         return Request(self.ttl, permits, wait, token, ticket, (*shared, *own))
 
-    def sent(self, call: Attempt) -> None:
+    def sent(self, call: PendingCall) -> None:
         if self.asked_at is None:
             self.asked_at = call.sent_at
         self.unanswered += (call,)
 
-    def not_run(self, call: Attempt) -> None:
+    def not_run(self, call: PendingCall) -> None:
         """Note that this attempt was not carried out, and will not be."""
         self.unanswered = tuple(other for other in self.unanswered if other is not call)
 
-    def answered(self, call: Attempt) -> None:
+    def answered(self, call: PendingCall) -> None:
         self.unanswered = (
             # equivalent: >=, for speed
             tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()
         )
         self.reached = self.reached or call.link is not None
 
-    def unread(self, call: Attempt) -> None:
+    def unread(self, call: PendingCall) -> None:
         """Note that the answer to this attempt cannot be read: it may have been carried out, or not."""
         self.unanswered = tuple(sorted((*self.unanswered, call), key=lambda attempt: attempt.sent_at))
 
-    def granted(self, call: Attempt) -> None:
+    def granted(self, call: PendingCall) -> None:
         """Note that this very attempt was granted."""
         self.reached = True
         self.valid_from = call.sent_at
@@ -372,14 +357,3 @@ def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
         future.exception()  # the caller may leave still
     else:
         future.set_result(answer)
-
-
-def resolve_call(call: Any, reply: object) -> None:
-    """Pass on the reply to a pending call to the future that waits for it.
-
-    Raises:
-        ValueError: Redis never gives such a reply.
-    """
-    if not isinstance(reply, Exception):
-        check_reply(call.bound.name, reply)
-    resolve(call.tell, reply)

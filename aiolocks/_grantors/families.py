@@ -1,7 +1,7 @@
-"""The scripts of each kind of holder, for all names that a session asks about, and renewals of many leases at once."""
+"""The scripts of each family of kinds, for all names that a session asks about, and renewals of many leases at once."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import ResponseError
 
@@ -9,102 +9,78 @@ from .._core.keys import holder_of
 from .._core.modes import EXCLUSIVE
 from .._core.replies import check_numbers
 from .._engine.request import Request, ResultCallback
+from .._redis.cluster import Route
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
-from .._redis.router import Route
-from .._redis.scripts import Arguments, Command, PlainCommand, PreparedScript, TokenScript, load
+from .._redis.scripts import Arguments, Command, NamedScript, PlainCommand, PreparedScript, load
+
+if TYPE_CHECKING:
+    from .one_server import RedisGrantor
 
 _GET, _ZSCORE = PlainCommand("GET"), PlainCommand("ZSCORE")
 
 
 @final
-class Family:
+class ScriptSet:
     """The scripts of one family, for all names that a session asks about."""
 
-    def __init__(self, name: str, together: "dict[str, Together]") -> None:
-        """*together* are what renews leases together in this session, by what their holders are kept in."""
+    def __init__(self, name: str, batches: "dict[str, RenewalBatch]") -> None:
+        """*batches* are the session's, by how holders are kept: as a "lock", or in a set as of a "semaphore"."""
         self.name = name
-        self.holders = holders = "lock" if name in {"lock", "exact"} else "semaphore"  # that one's are a sorted set
-        self.holder_of = holder_of if name == "exact" else _itself
-        """Returns the key of the holder, by what the keys beside it begin with."""
-        self.together = together.get(holders) or together.setdefault(holders, Together(holders))
-        self.brief = name in {"lock", "semaphore"}  # whose scripts have a short answer
-        script = load(f"{name}/grant")
-        self.beside = b":" + script.keys[1].encode()
-        """What stands behind the name in the key of what is known beside its holders."""
-        own = name == "exact"
-        self.grant = TokenScript(script, self._to_grant, each_its_own=own)
-        self.release = TokenScript(load(f"{name}/release"), self._to_release, each_its_own=own)
-        renewed = load(f"{name}/renew")
-        self.renew = TokenScript(renewed, lambda base, _: self.common(base)[: len(renewed.keys)], each_its_own=own)
+        self._exact = name == "exact"
+        self.kept_as = kept_as = "lock" if name in {"lock", "exact"} else "semaphore"
+        self.batch = batches.get(kept_as) or batches.setdefault(kept_as, RenewalBatch(kept_as))
+        self.short_reply = name in {"lock", "semaphore"}
+        self.grant, self.release, self.renew = (load(f"{name}/{verb}") for verb in ("grant", "release", "renew"))
 
-    def common(self, base: bytes) -> tuple[bytes, ...]:
-        """Return the keys that every script begins with."""
-        return self.holder_of(base), base + self.beside, base + b":queue"
+    def holder_of(self, key: bytes) -> bytes:
+        """Return the key of the holder of the name whose other keys begin with *key*."""
+        return holder_of(key) if self._exact else key
 
-    def reading(self, base: bytes, request: Request) -> "tuple[Command, Arguments] | None":
-        """Return what reads the holder; None of a lease beside which others come and go."""
-        if self.holders == "lock":
-            return _GET, (self.holder_of(base),)
-        return (_ZSCORE, (base, request.token)) if request.permits == EXCLUSIVE else None
+    def script(self, verb: str, key: bytes) -> NamedScript:
+        """Return the script of a *verb* for the name whose keys begin with *key*; "lock/…" is that of another family.
 
-    def _to_grant(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
-        token = cast("bytes", args[0])
-        return (*self.common(base), waiters_of(base, args[4]), base + b":t:" + token, base + b":ticket")
+        Its keys are those that its header names.
+        """
+        return NamedScript(load(verb if "/" in verb else f"{self.name}/{verb}"), key, self.holder_of(key))
 
-    def _to_release(self, base: bytes, args: Arguments) -> tuple[bytes, ...]:
-        keys = (*self.common(base), waiters_of(base, args[3]))
-        return (*keys, base + b":t:" + cast("bytes", args[0])) if args[2] else keys
+    def lease_keys(self, key: bytes) -> tuple[bytes, ...]:
+        """Return the keys in which a lease is."""
+        return self.renew.keys_of(key, self.holder_of(key), ())
 
-
-def _itself(base: bytes) -> bytes:
-    return base
-
-
-def waiters_of(base: bytes, session: bytes | int) -> bytes:
-    """Return the key of the line of *session*: the one that the arguments name, also when they are sent again."""
-    return base + b":q:" + cast("bytes", session)
-
-
-class Renewable(Protocol):
-    """What is asked here of the grantor of a lease."""
-
-    def pipeline(self, thread: Pipelines | None) -> Route:
-        """Return what sends to the server of the name."""
-        ...
-
-    def renewal_keys(self, count: int) -> tuple[bytes, ...]:
-        """Return the keys in which the lease is."""
-        ...
+    def reading(self, key: bytes, request: Request) -> tuple[Command, Arguments] | None:
+        """Return the command that reads the holder, or None if other holders may change the key."""
+        if self.kept_as == "lock":
+            return _GET, (self.holder_of(key),)
+        return (_ZSCORE, (key, request.token)) if request.permits == EXCLUSIVE else None
 
 
 @final
-class Together:
-    """Renews leases on one Redis together: of one session, and of one kind of holder."""
+class RenewalBatch:
+    """Renews many leases of one session by one script; all their holders are *kept_as* a lock or as a semaphore."""
 
-    def __init__(self, holder: str) -> None:
-        self._script = load(f"{holder}/renew_many")
-        self._keys_each = len(load(f"{holder}/renew").keys)
-        self.most = 100 // self._keys_each  # which takes the server a third of a millisecond
+    def __init__(self, kept_as: str) -> None:
+        self._script = load(f"{kept_as}/renew_many")
+        self.most = 100 // len(load(f"{kept_as}/renew").keys)  # which takes the server a third of a millisecond
 
     def renew(
-        self, leases: Sequence[tuple[Renewable, Request]], tell: Callable[[Sequence[int] | Exception], None],
+        self, leases: "Sequence[tuple[RedisGrantor, Request]]", tell: Callable[[Sequence[int] | Exception], None],
         thread: Pipelines | None = None,
     ) -> None:  # fmt: skip
         pipeline = leases[0][0].pipeline(thread)
         keys, args, shortest = list[bytes](), list[bytes | int](), leases[0][1].ttl
         for grantor, request in leases:
-            keys += grantor.renewal_keys(self._keys_each)
+            keys += grantor.lease_keys()
             args += (request.token, request.ttl_ms)
             shortest = min(shortest, request.ttl)
-        bound = PreparedScript(self._script, lambda _: tuple(keys))
-        pipeline.submit(bound, tuple(args), _renewed_together, renewal_patience(pipeline, shortest), tell)
+        script = PreparedScript(self._script, tuple(keys))
+        pipeline.submit(script, tuple(args), _renewed_together, renewal_patience(pipeline, shortest), tell)
 
 
 def renewal_patience(pipeline: Route, ttl: float) -> float:
-    """Return how long the answer to a renewal may take.
+    """Return the timeout for the reply to a renewal.
 
-    Bounded, as a measurement includes what the loop was late: a dead link must be given up before the deadline.
+    It is bounded, as a measured round trip includes delays of the loop: a dead link must be closed before the deadline.
     """
     return max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
 
@@ -122,14 +98,14 @@ _REVOKED = -1
 
 
 def renewed_alone(call: PendingCall, reply: Any) -> None:
-    """Tell what became of one renewal."""
+    """Report the result of one renewal."""
     request: Request
     tell: ResultCallback
-    request, tell = call.subject, call.tell
-    if reply == _REVOKED:
+    request, tell = call.subject, call.reply_to
+    if reply == _REVOKED:  # W16: it is renewed no more
         request.was_revoked()
     if isinstance(reply, ResponseError) and "WRONGTYPE " in str(reply):
-        reply = 0  # another's value has replaced the key: asking again would not bring the lease back
+        reply = 0  # another program's value has replaced the key: retrying would not bring the lease back
     if not isinstance(reply, Exception) and (type(reply) is not int or not _REVOKED <= reply <= 1):
         raise ValueError
     tell(reply if isinstance(reply, Exception) else reply == 1)

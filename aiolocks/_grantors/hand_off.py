@@ -44,7 +44,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         _check(state)
         context, request = state.context, state.request
         held = _held(state)
-        bases = tuple(grantor.renewal_keys(1)[0] for grantor, _ in held)
+        bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
         offer = Offer(state.grantor.kind, bases, request.permits, fresh_token(context.id), seconds)
         now = context.clock()
         until = min(state.deadline, now + LONGEST_WAIT)
@@ -95,8 +95,7 @@ async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: in
     # W10: a request that is still unanswered may arrive later.
     tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if request.unanswered else 0
     args = (request.token, offer.secret_of(at), round(offer.ttl * 1000), tombstone_ms)
-    held = grantor.guarding(request).holders
-    answer: int = await grantor.ask_until(until, "hand_off", args, keys=(*held, held[0] + b":t:" + request.token))
+    answer: int = await grantor.ask_until(until, "hand_off", args)
     return answer
 
 

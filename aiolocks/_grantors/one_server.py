@@ -26,13 +26,13 @@ from .._engine.request import (
     WithdrawnError,
     resolve,
 )
+from .._redis.cluster import Route, SlotRoute
 from .._redis.connection import Connection
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import FIRST_CONNECT, CallReceiver, PendingCall, Pipeline
-from .._redis.router import Route, SlotRoute
-from .._redis.scripts import Arguments, Command, NamedScript, PreparedScript, Script, load
-from .families import Family, Together, renewal_patience, renewed_alone, waiters_of
-from .replication import AlwaysEval, replicated
+from .._redis.scripts import Arguments, Command, NamedScript
+from .families import RenewalBatch, ScriptSet, renewal_patience, renewed_alone
+from .replication import replicated
 from .wait_queue import WaitQueue
 from .wakeups import SessionAddress, Wakeups
 
@@ -59,19 +59,20 @@ class RedisGrantor:
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_family", "_grant", "_keys", "_queues", "_release", "_route", "context", "servers",
+        "__weakref__", "_base", "_grant", "_keys", "_queues", "_release", "_route", "_scripts", "context", "servers",
     )  # fmt: skip
 
-    def __init__(self, context: Context, keys: Keys, family: Family, servers: "Servers") -> None:
+    def __init__(self, context: Context, keys: Keys, scripts: ScriptSet, servers: "Servers") -> None:
         self.context = context
         self.servers = servers
         self._queues = servers.queues
         self._keys = keys
         self._base = base = keys.base
         self._route = context.pipeline.route(base)
-        self._family = family
-        self._grant = NamedScript(family.grant, base)
-        self._release = NamedScript(family.release, base)
+        self._scripts = scripts
+        holder = scripts.holder_of(base)
+        self._grant = NamedScript(scripts.grant, base, holder)
+        self._release = NamedScript(scripts.release, base, holder)
 
     @property
     def queue(self) -> WaitQueue:
@@ -138,8 +139,7 @@ class RedisGrantor:
                 raise TypeError
 
         future: asyncio.Future[Answer] = self.context.loop.create_future()
-        keys = (*self.renewal_keys(2), self.renewal_keys(1)[0] + b":t:" + request.token)
-        script = PreparedScript(load(f"{self._family.name}/{extension.verb}"), lambda _: keys)
+        script = self._scripts.script(extension.verb, self._base)
         args = (request.token, *extension.arguments(), request.ttl_ms)
         request.sent(self._route.submit(script, args, receive, patience, request, future, LONGEST_WAIT))
         return future
@@ -148,7 +148,7 @@ class RedisGrantor:
         """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
         route = self._route
         request.sent(
-            route.submit(self._grant, self._terms, self._answered, route.patience, request, call.tell, LONGEST_WAIT)
+            route.submit(self._grant, self._terms, self._answered, route.patience, request, call.reply_to, LONGEST_WAIT)
         )
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
@@ -158,8 +158,8 @@ class RedisGrantor:
             request.not_run(call)
             if not call.abandoned:
                 self._ask_on(request, call)
-            elif not call.tell.done():
-                call.tell.set_result(Busy())
+            elif not call.reply_to.done():
+                call.reply_to.set_result(Busy())
 
         request.sent(call)  # so that an undo finds it until then
         request.overtook = self._overtook(call, ask_on)  # once: what holds the release up may last
@@ -188,7 +188,7 @@ class RedisGrantor:
         return late is not None
 
     def _is_release(self, call: PendingCall) -> bool:
-        return call.gives_way and isinstance(call.bound, NamedScript) and call.bound.base == self._base
+        return call.gives_way and isinstance(call.command, NamedScript) and call.command.key == self._base
 
     def _address(self, request: Request) -> SessionAddress:
         """Return as whom the session asks about *request*."""
@@ -202,7 +202,7 @@ class RedisGrantor:
         address = self._address(request)
         request.asked_as = address[0]
         ticket: bytes | int = request.ticket if request.wait else ~request.ticket  # defect: W8-ticket
-        if self._queues and ticket == 0 and self._family.brief and self._knows(address) and not request.tried:
+        if self._queues and ticket == 0 and self._scripts.short_reply and self._knows(address) and not request.tried:
             ticket = _BRIEFLY if all(extension.answered_briefly for extension in request.extensions) else ticket
         args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *address)
         for extension in request.extensions:
@@ -217,7 +217,7 @@ class RedisGrantor:
     def _answered(self, call: PendingCall, reply: Any) -> None:
         request: Request
         future: asyncio.Future[Answer]
-        request, future = call.subject, call.tell
+        request, future = call.subject, call.reply_to
         if type(reply) is int and reply > 0:  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self._queues:
@@ -267,7 +267,7 @@ class RedisGrantor:
             if not reply or cast("Arguments", call.args)[3] != _BRIEFLY:
                 raise ValueError
             request.queued(-reply, call.sent_at, 0)
-            turned = request.wait_by(call.tell)
+            turned = request.wait_by(call.reply_to)
             if not request.turn.done():
                 self.queue.join_others(request)
             return None if turned else Queued()
@@ -285,7 +285,7 @@ class RedisGrantor:
             check_numbers(busy_ms, fence, subscribers)
             request.queued(ticket, call.sent_at, fence)
             request.busy_for_ms(busy_ms)
-            turned = request.wait_by(call.tell)
+            turned = request.wait_by(call.reply_to)
             if not request.turn.done():
                 # equivalent: 8, for speed
                 self.queue.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
@@ -293,8 +293,8 @@ class RedisGrantor:
             return None if turned else Queued()
         if verdict in (b"busy", b"young"):
             request.busy_for_ms(reply[1])
-            more = self.deliver(reply[2], go_on=call.abandoned or call.tell.done())
-            given_up = call.abandoned or call.tell.done() or request.overtook
+            more = self.deliver(reply[2], go_on=call.abandoned or call.reply_to.done())
+            given_up = call.abandoned or call.reply_to.done() or request.overtook
             if more:
                 self._ask_on(request, call)
                 return None
@@ -315,7 +315,8 @@ class RedisGrantor:
     ) -> "tuple[PendingCall, asyncio.Future[Answer]]":
         """Grant it once more over *pipeline*, and return the call and its answer."""
         future: asyncio.Future[Answer] = self.context.loop.create_future()
-        call = pipeline.submit(AlwaysEval(self._grant), self._once_more, self._answered, patience, request, future)
+        # Whole: sent again after NOSCRIPT, it would come behind its own WAIT.
+        call = pipeline.submit(self._grant, self._once_more, self._answered, patience, request, future, whole=True)
         self._route.report_only(call)
         request.sent(call)
         return call, future
@@ -330,31 +331,28 @@ class RedisGrantor:
     def submit_recheck(
         self, address: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        script = load(f"{self._family.name}/recheck")
-        keys = (*self._family.common(self._base), waiters_of(self._base, address[0]))[: len(script.keys)]
-        bound = PreparedScript(script, lambda _: keys)
-        self._route.submit(bound, (*address, *entries), receive, patience)
+        self._route.submit(self._scripts.script("recheck", self._base), (*address, *entries), receive, patience)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         pipeline = self.pipeline(thread)
         args = (request.token, round(ttl * 1000))
-        bound = NamedScript(self._family.renew, self._base)
-        pipeline.submit(bound, args, renewed_alone, renewal_patience(pipeline, ttl), request, tell)
+        script = self._scripts.script("renew", self._base)
+        pipeline.submit(script, args, renewed_alone, renewal_patience(pipeline, ttl), request, tell)
 
     def pipeline(self, thread: Pipelines | None) -> Route:
         """Return what sends to the server of the name: the session's, or that of a *thread*."""
         return self._route if thread is None else thread.of(self.context.pool).route(self._base)
 
     @property
-    def together(self) -> "Together | None":
-        return self._family.together if self.servers.alone else None  # in a Cluster, a script has one slot
+    def together(self) -> RenewalBatch | None:
+        return self._scripts.batch if self.servers.alone else None  # in a Cluster, a script has one slot
 
-    def renewal_keys(self, count: int) -> tuple[bytes, ...]:
-        """Return the *count* keys in which a lease is."""
-        return self._family.common(self._base)[:count]
+    def lease_keys(self) -> tuple[bytes, ...]:
+        """Return the keys in which a lease is."""
+        return self._scripts.lease_keys(self._base)
 
     def reading(self, request: Request) -> "tuple[Command, Arguments] | None":
-        return self._family.reading(self._base, request)
+        return self._scripts.reading(self._base, request)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         line = self._queues.get(self._base) if self._queues else None
@@ -363,7 +361,7 @@ class RedisGrantor:
                 line.leave(request)
             request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
             for asked in request.unanswered:
-                asked.drop()
+                asked.abandon()
         if not request.reached and not request.unanswered:
             tell(False)  # nothing ever left
             return
@@ -388,7 +386,7 @@ class RedisGrantor:
     def _undone(self, call: PendingCall, reply: Any) -> None:
         request: Request
         tell: ResultCallback
-        request, tell = call.subject, call.tell
+        request, tell = call.subject, call.reply_to
         if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
             request.undone(ended=reply == 1)
             tell(reply == 1)
@@ -410,64 +408,52 @@ class RedisGrantor:
             self.context.loop.call_soon(tell, ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
-        family = self._family
-        held = self.renewal_keys(len(family.renew.script.keys))
-        return Holding(f"{family.holders}/guard", self._keys.part(b"g:" + request.token), held, (request.token,))
+        record = self._keys.part(b"g:" + request.token)
+        return Holding(f"{self._scripts.kept_as}/guard", record, self.lease_keys(), (request.token,))
 
-    async def ask(
-        self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = ()
-    ) -> Any:
+    async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
         """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
         with self.context.in_use():
             return await as_the_client_would(
-                self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter, keys=keys)
+                self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter)
             )
 
     async def ask_until(
-        self, until: float, verb: str, args: Arguments, *, as_waiter: bool = False, keys: tuple[bytes, ...] = ()
-    ) -> Any:
+        self, until: float, verb: str | Command, args: Arguments, *, as_waiter: bool = False
+    ) -> Any:  # fmt: skip
         """Do as `ask_once` does, until local time *until*; each attempt is more patient than the one before."""
 
         def ask(failures: int) -> Awaitable[Any]:
-            patience = self._route.patience_after(failures)
-            return self.ask_once(verb, args, as_waiter=as_waiter, keys=keys, patience=patience)
+            return self.ask_once(verb, args, as_waiter=as_waiter, patience=self._route.patience_after(failures))
 
         return await ask_until(ask, self.context.clock, until)
 
     async def ask_once(
-        self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),
-        patience: float = LONGEST_WAIT,
-    ) -> Any:  # fmt: skip
-        """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
+        self, verb: str | Command, args: Arguments = (), *, as_waiter: bool = False, patience: float = LONGEST_WAIT
+    ) -> Any:
+        """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
         self.context.undos.go_ahead(self.kind, self.name)
-        future: asyncio.Future[Any] = self.context.loop.create_future()
-        script = load(verb if "/" in verb else f"{self._family.name}/{verb}")
-        bound = PreparedScript(script, lambda args: keys or self._keys_of(script, args))
+        script = self._scripts.script(verb, self._base) if isinstance(verb, str) else verb
+        release_answered, overtook = asyncio.Event(), False
 
-        def as_who(subject: bool, link: Connection) -> Arguments:
-            return (*args, *self.queue.address()) if as_waiter else args
-
-        call = self._route.submit(bound, as_who, self._asked_once, patience, as_waiter, future)
-        with self.context.in_use():
-            try:
-                return await future
-            except asyncio.CancelledError:
-                call.drop()  # if it has not left yet, it never will: others may have decided otherwise by then
-                raise
-
-    def _asked_once(self, call: PendingCall, reply: Any) -> None:
-        as_waiter, future = call.subject, call.tell
-        if not isinstance(reply, Exception):
-            check_reply(call.bound.name, reply)
+        def on_reply(call: PendingCall, reply: Any) -> None:
+            nonlocal overtook
+            check_reply(script.name, reply)
             if as_waiter:
-                self.deliver(reply[1:])  # such scripts answer {what was asked, grants…}
-            elif as_waiter is False and not future.done() and self._overtook(call, lambda: self._ask_anew(call)):
-                return  # once: what holds the release up may last
-        resolve(future, reply)
+                self.deliver(reply[1:])  # such scripts answer {what was asked, grants…} # W5: before the caller goes on
+            elif not call.abandoned:
+                overtook = self._overtook(call, release_answered.set)
 
-    def _ask_anew(self, call: PendingCall) -> None:
-        if not call.tell.done():
-            self._route.submit(call.bound, call.args, self._asked_once, call.patience, None, call.tell)
+        with self.context.in_use():
+            if as_waiter:
+                return await self._route.ask(
+                    script, lambda _, link: (*args, *self.queue.address()), patience, on_reply=on_reply
+                )
+            reply = await self._route.ask(script, args, patience, on_reply=on_reply)
+            if overtook:  # once: what holds the release up may last
+                await release_answered.wait()
+                reply = await self._route.ask(script, args, patience)
+            return reply
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
         """Ask how the name stands. *waiting* also counts all waiters and leases, in parts, so at several instants."""
@@ -541,10 +527,3 @@ class RedisGrantor:
         line = self._queues.get(self._base)
         if line is not None:
             line.leave(request)
-
-    def _keys_of(self, script: Script, args: Arguments) -> tuple[bytes, ...]:
-        """Return the keys of a script that has to do with no lease."""
-        common = self._family.common(self._base)
-        return common[: len(script.keys)] if len(script.keys) <= len(common) else (
-            *common, waiters_of(self._base, args[-3])
-        )  # fmt: skip

@@ -24,7 +24,7 @@ from .._core.who import Holder
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Request, resolve
 from .._redis.pipeline import PendingCall
-from .._redis.scripts import Arguments, PreparedScript, load
+from .._redis.scripts import Arguments, NamedScript, load
 from .one_server import RedisGrantor
 from .parts import Ballot, Composite, Part, end, quorum_of
 from .uptime import too_young
@@ -214,7 +214,7 @@ class Quorum(Composite):
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             else:
-                check_reply(call.bound.name, reply)
+                check_reply(call.command.name, reply)
                 if not isinstance(reply, int) or reply == 0:
                     ballot.yes[at] = reply
                 elif reply > 0:
@@ -223,8 +223,7 @@ class Quorum(Composite):
                     ballot.failed[at] = too_young(-reply / 1000)
             self._look(ballot, enough, known)
 
-        keys = self._keys.part(b"agreed"), self._keys.part(b"fence") if verb == "raise" else self._keys.base
-        script = PreparedScript(load(f"redlock/{verb}"), lambda _: keys)
+        script = NamedScript(load(f"redlock/{verb}"), self._keys.base)
         for at, route in enumerate(self._routes):
             route.submit(script, args, partial(on_reply, at), vote_timeout(ttl))
         await self._wait(known, ttl)

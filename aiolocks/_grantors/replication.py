@@ -16,11 +16,11 @@ from .._core.options import Options, Replicas
 from .._core.replies import check_reply
 from .._engine.context import Grantor
 from .._engine.extension import Extension
-from .._engine.request import Granted, Request, resolve, resolve_call
+from .._engine.request import Granted, Request, resolve
 from .._redis.clients import in_memory
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
-from .._redis.scripts import Command, PlainCommand
+from .._redis.scripts import PlainCommand
 from .parts import all_granted
 
 if TYPE_CHECKING:
@@ -29,17 +29,6 @@ if TYPE_CHECKING:
 
 LONGEST_REPLICATION = 1.0
 """Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
-
-
-@final
-class AlwaysEval:
-    """A script that is sent whole each time: sent again after NOSCRIPT, it would come behind its own WAIT."""
-
-    __slots__ = ("eval", "evalsha", "name")
-
-    def __init__(self, bound: Command) -> None:
-        self.name = bound.name
-        self.eval = self.evalsha = bound.eval
 
 
 _WAIT = PlainCommand("WAIT")
@@ -78,9 +67,7 @@ class Replication:
         Raises:
             RedisError: Redis could not be asked.
         """
-        answer: asyncio.Future[Any] = self.pipeline.loop.create_future()
-        self.pipeline.submit(_ROLE, (), resolve_call, self.pipeline.patience, None, answer)
-        role, _, replicas, *_ = await answer
+        role, _, replicas, *_ = await self.pipeline.ask(_ROLE, (), self.pipeline.patience)
         if role != b"master":
             raise NoPrimaryError(f"it takes {wanted} of a primary's replicas, and the server is none")
         return len(replicas) if wanted == "all" else (1 + len(replicas)) // 2
@@ -117,7 +104,7 @@ class Replication:
     def _answered(self, call: PendingCall, reply: Any) -> None:
         failed = isinstance(reply, Exception)  # then those behind it get no answer over this connection either
         if not failed:
-            check_reply(call.bound.name, reply)
+            check_reply(call.command.name, reply)
         self._on_its_way = False
         now = self._clock()
         for each in self._asked if failed else call.subject:

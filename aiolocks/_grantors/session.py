@@ -22,9 +22,9 @@ from .._engine.context import Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
+from .._redis.cluster import Route, Router
 from .._redis.pipeline import Pipeline
-from .._redis.router import Route, Router
-from .families import Family, Together
+from .families import RenewalBatch, ScriptSet
 from .hand_off import hand_off
 from .one_server import RedisGrantor
 from .replication import Replication
@@ -144,8 +144,8 @@ class Session:
         self._watchdogs = self.watchdog, self._thread_watchdog
         self._tracking = Tracking(context, self._watchdog_of)
         self.servers = Servers(context, self._renewed, self._moved)
-        self._families: dict[str, Family] = {}
-        self._together: dict[str, Together] = {}
+        self._script_sets: dict[str, ScriptSet] = {}
+        self._batches: dict[str, RenewalBatch] = {}
         self._at_exit = at_loop_end(self._loop_ends)
         self._imported = False
         self._import()
@@ -182,10 +182,10 @@ class Session:
 
     def grantor(self, keys: Keys) -> RedisGrantor:
         """Return the grantor of a name."""
-        family = self._families.get(keys.family)
-        if family is None:
-            family = self._families[keys.family] = Family(keys.family, self._together)
-        return RedisGrantor(self.context, keys, family, self.servers)
+        scripts = self._script_sets.get(keys.family)
+        if scripts is None:
+            scripts = self._script_sets[keys.family] = ScriptSet(keys.family, self._batches)
+        return RedisGrantor(self.context, keys, scripts, self.servers)
 
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""

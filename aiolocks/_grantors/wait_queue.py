@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 
-from .._core.answers import LONGEST_WAIT
 from .._core.errors import LockError
 from .._core.keys import of_shard, session_key
 from .._core.replies import check_numbers, grants_in
 from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
 from .._core.tokens import session_of
-from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError, resolve_call
+from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
 from .._redis.clients import warn_once
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PlainCommand
@@ -401,10 +400,8 @@ async def _warn_of_endless(grantor: "RedisGrantor") -> None:
         session = session_of(row[0]) if row else b""
         if not session or row[2] != -1:
             return
-        found: asyncio.Future[int] = context.loop.create_future()
         key = session_key(keys.channels, session)
-        context.pipeline.route(key).submit(_EXISTS, (key,), resolve_call, LONGEST_WAIT, None, found)
-        if await found:
+        if await context.pipeline.route(key).ask(_EXISTS, (key,)):
             return
     except RedisError:  # the waiters' re-checks report it
         return

@@ -15,8 +15,8 @@ from .._core.replies import check_reply
 from .._core.timing import recheck_interval
 from .._engine.context import Context
 from .._redis.clients import warn_once
+from .._redis.cluster import Route, Router
 from .._redis.pipeline import PendingCall, Pipeline
-from .._redis.router import Route, Router
 from .._redis.scripts import PlainCommand
 from .._redis.subscriber import Subscriber
 
@@ -227,7 +227,7 @@ class Wakeups:
         if not self.polling or self._context.closed:
             return
         if not isinstance(reply, Exception):
-            check_reply(call.bound.name, reply)
+            check_reply(call.command.name, reply)
         if isinstance(reply, NoPermissionError):
             self._forbidden()
         elif isinstance(reply, Exception) or not reply[1]:

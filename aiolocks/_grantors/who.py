@@ -25,15 +25,16 @@ from redis.exceptions import RedisError, ResponseError
 from .._core.answers import LONGEST_WAIT, NotNowError
 from .._core.keys import session_key
 from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
+from .._core.replies import check_reply
 from .._core.timing import RENEWALS_PER_TTL
 from .._core.tokens import digest_of, session_of
 from .._core.who import Holder, Waiter
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
-from .._engine.request import Request, resolve_call
+from .._engine.request import Request
 from .._redis.clients import warn_once
+from .._redis.cluster import Route
 from .._redis.pipeline import PendingCall
-from .._redis.router import Route
 from .._redis.scripts import Arguments, PlainCommand, PreparedScript, load
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class SessionInfo:
             words += (digest_of(token), text)
         entry.pending = True
         entry.written = {token: None for token in written if token in names} | dict.fromkeys(new)
-        script = PreparedScript(load("session/introduce"), lambda _: (entry.key,))
+        script = PreparedScript(load("session/introduce"), (entry.key,))
         args: Arguments = (round(1000 * self._life), len(gone), *words)
         self._route(entry).submit(script, args, self._written, LONGEST_WAIT, entry)
 
@@ -279,9 +280,7 @@ async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple
     rows: dict[bytes, WaiterRow] = {}
     place, skip = 0, 0
     while place >= 0:
-        place, skip, now, *fields = await grantor.ask(
-            "lock/waiters", (place, skip), keys=(grantor.keys.part(b"queue"),)
-        )
+        place, skip, now, *fields = await grantor.ask("lock/waiters", (place, skip))
         for token, ticket, share in zip(*[iter(fields)] * 3, strict=True):
             digest = digest_of(token)
             rows[digest] = WaiterRow(session_of(token), digest, int(float(ticket)), int(now), int(share))
@@ -335,21 +334,19 @@ def _text(value: bytes | None) -> str | None:
     return value.decode(errors="replace") or None if value else None
 
 
-def _read(call: PendingCall, reply: Any) -> None:
-    answers: Any = reply
-    if isinstance(reply, list) and len(answers) != call.subject:
-        raise ValueError
-    resolve_call(call, answers)
-
-
 async def _read_key(grantor: "RedisGrantor", session: bytes, digests: list[bytes]) -> list[bytes | None]:
-    context = grantor.context
+    context, count = grantor.context, 2 + len(digests)
     key = session_key(grantor.keys.channels, session)
-    future: asyncio.Future[list[bytes | None]] = context.loop.create_future()
-    route = context.pipeline.route(key)
+
+    def check(call: PendingCall, reply: list[Any]) -> None:
+        check_reply(call.command.name, reply)
+        if len(reply) != count:
+            raise ValueError
+
     with context.in_use():
-        route.submit(_HMGET, (key, b"host", b"pid", *digests), _read, LONGEST_WAIT, 2 + len(digests), future)
         try:
-            return await future
+            args = (key, b"host", b"pid", *digests)
+            answers: list[bytes | None] = await context.pipeline.route(key).ask(_HMGET, args, on_reply=check)
         except RedisError:
-            return [None] * (2 + len(digests))
+            return [None] * count
+        return answers

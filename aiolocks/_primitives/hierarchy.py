@@ -18,6 +18,7 @@ from .._grantors.all_of import AllOf
 from .._grantors.session import Session
 from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client
+from .._redis.scripts import PreparedScript, load
 from .base import Acquirable
 
 _ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
@@ -226,10 +227,10 @@ class HierarchicalMode(Acquirable):
 
     async def _seal(self, session: Session, request: Request) -> int:
         """Give all levels one fencing token, in one step; return 0 if a level is not held any more."""
-        metas = tuple(keys.part(b"meta") for keys in self._levels)
+        script = PreparedScript(load("modes/fence"), tuple(keys.part(b"meta") for keys in self._levels))
         tokens = tuple(part.request.token for part in request.parts)
         until = session.context.clock() + request.ttl / 2
-        number: int = await session.grantor(self._keys).ask_until(until, "fence", tokens, keys=metas)
+        number: int = await session.grantor(self._keys).ask_until(until, script, tokens)
         return number
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """`Versioned`: a value that is written only if it is unchanged since it was read.
 
-The one rule: each write has a name of its own, which the server remembers for as long as the write may be sent again.
-So a write whose answer was lost is never taken for another client's.
+W10: each write has a random name, which the server remembers while the write may be sent a second time. So a write
+whose reply was lost is never treated as another client's.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from .._core.keys import check_name, check_prefix
 from .._core.options import Duration, check_seconds
 from .._core.slots import beside
 from .._engine.closing import Closing, closed_error
-from .._engine.request import LONGEST_RETRY, resolve_call
+from .._engine.request import LONGEST_RETRY
 from .._grantors.session import Session
 from .._redis.clients import Client, encoder_of, pool_of
 from .._redis.scripts import Arguments, PreparedScript, load
 
 Value = bytes | str | None
-"""What is read: str with `decode_responses`, None when there is no value."""
+"""The value as it is read: str with `decode_responses`, and None if there is no value."""
 
 Writable = bytes | str | int | float
 
@@ -33,12 +33,12 @@ T = TypeVar("T")
 Update = Callable[[T], Writable | Awaitable[Writable]]
 
 MARK = 86400.0
-"""Seconds for which a write's version differs from every other's; after that, only the value tells writes apart."""
+"""Seconds for which each write has a version of its own. After that, only the value tells writes apart."""
 
-_SHORTEST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.5
-"""Seconds between two attempts of an update: a random part of a pause that starts at twice the shortest, after the
-first conflict, and doubles up to the longest."""
+_FIRST_PAUSE = 0.01
+_MAX_PAUSE = 0.5
+"""Pauses in seconds between two attempts of an update: after the first conflict, and the maximum. A pause is a random
+part of that, and doubles with each conflict."""
 
 
 @final
@@ -56,17 +56,17 @@ class Versioned(Elsewhere):
     elsewhere is a conflict for callers that read the value before, and a write through here is a conflict for the
     ``WATCH`` of others. Only a plain write that puts back the very same value goes unnoticed.
 
-    Nothing is locked, no caller waits, and there is no lease: best where conflicts are rare and computing anew is
-    cheap.
+    Nothing is locked, no caller waits, and there is no lease. It is best where conflicts are rare and computing the
+    value again is cheap.
 
-    Beside the value there is a small key for a day after each write, and one for a minute per write. A version is good
-    for as long as the value is unchanged; once a day has passed without a write, only the value itself is compared.
+    Beside the value there is a small key for a day after each write, and one for a minute per write. A version is valid
+    while the value is unchanged. Once a day has passed without a write, only the value itself is compared.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         key: The key of the value, as it is in Redis: 1 to 1,024 bytes of UTF-8.
-        expire: Seconds, or a timedelta, that the value lasts after each write; None leaves its expiry as it is.
-        prefix: What the keys beside the value begin with; no braces.
+        expire: Seconds, or a timedelta, that the value lasts after each write. None leaves its expiry unchanged.
+        prefix: Start of the keys beside the value, without braces.
 
     Raises:
         TypeError: A wrong type, or a synchronous client.
@@ -85,7 +85,7 @@ class Versioned(Elsewhere):
         if seconds is not None and seconds < 0.001:
             raise ValueError(f"expire must be >= 0.001 seconds or None, not {expire!r}")
         self._expire_ms = 0 if seconds is None else round(1000 * seconds)
-        # On a Cluster all keys must be in the slot of the value, whose key may have a hash tag of its own.
+        # On a Cluster all keys must be in the slot of the value, and its key may have a hash tag.
         self._beside = beside(self._value)
         self._start = f"{prefix}versioned:".encode()
         tagged = self._beside == self._value
@@ -99,10 +99,10 @@ class Versioned(Elsewhere):
     async def read(self) -> tuple[Value, str]:
         """Return the value and its version.
 
-        If there is no value it is None, and its version is good for a write while there is still no value.
+        If there is no value, it is None, and its version is valid for a write while there is still no value.
 
         Raises:
-            RedisError: Redis could not be asked, or the key holds no string. Cancelling is harmless.
+            RedisError: Redis could not be asked, or the key holds no string. A cancellation is harmless.
         """
         value, version = await self._ask("read", (self._value, self._mark), ())
         encoder = encoder_of(self._pool)
@@ -112,7 +112,7 @@ class Versioned(Elsewhere):
         """Write *value* if the version is still *version*, and return the new version.
 
         Raises:
-            VersionConflictError: The value was written meanwhile. Nothing was changed.
+            VersionConflictError: The value was written since it was read. Nothing was changed.
             TypeError: A value that is not str, bytes, int or float, or a version that is no str.
             RedisError: Not confirmed: it may have been written. The same after a cancellation.
         """
@@ -152,14 +152,15 @@ class Versioned(Elsewhere):
         """Replace the value by ``fn(value)``, and return that and its version.
 
         Args:
-            fn: Gets the value (None where there is none) and returns the new one; may be `async`. It is called anew
+            fn: Gets the value (None if there is none) and returns the new value; may be `async`. It is called again
                 for each attempt, so it must not have effects of its own.
-            attempts: How often to try when others write at the same time; between attempts a random pause that grows.
+            attempts: Maximum number of attempts when other clients write at the same time. Between attempts there is a
+                random pause, which grows.
 
         Raises:
-            VersionConflictError: Others have written during every attempt.
-            RedisError: Not confirmed: it may have been written, but once at most. The same after a cancellation.
-            Exception: Whatever *fn* raises; nothing is written then.
+            VersionConflictError: Other clients have written during every attempt.
+            RedisError: Not confirmed: it may have been written, at most once. The same after a cancellation.
+            Exception: An error of *fn*. Nothing was written.
         """
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise TypeError(f"attempts must be an int, not {attempts!r}")
@@ -177,30 +178,23 @@ class Versioned(Elsewhere):
                 conflicts += 1
                 if conflicts == attempts:
                     raise
-            await asyncio.sleep(random.random() * min(_SHORTEST_PAUSE * 2.0 ** min(conflicts, 10), _LONGEST_PAUSE))
+            await asyncio.sleep(random.random() * min(_FIRST_PAUSE * 2.0 ** min(conflicts - 1, 9), _MAX_PAUSE))
 
     def __repr__(self) -> str:
         return f"<Versioned {self._key!r}>"
 
     async def _ask(self, verb: str, keys: tuple[bytes, ...], args: Arguments) -> Any:
-        """Run a script that may run twice, as often and as patiently as the client would retry."""
+        """Run a script that may run twice, with the retries and patience of the user's client."""
         if self._closing is not None and self._closing.closed:
             raise closed_error("versioned", self._key)
         context = Session.of(self._pool).context
-        commands = context.pipeline.route(keys[0])
-        bound = PreparedScript(load(f"versioned/{verb}"), lambda _: keys)
-        patience = commands.patience
+        route, script = context.pipeline.route(keys[0]), PreparedScript(load(f"versioned/{verb}"), keys)
+        patience = route.patience / 2
 
         async def ask() -> Any:
             nonlocal patience
-            answer: asyncio.Future[Any] = context.loop.create_future()
-            call = commands.submit(bound, args, resolve_call, patience, None, answer)
-            patience = min(2 * patience, LONGEST_WAIT)  # the wait may have been too short
-            try:
-                return await answer
-            except asyncio.CancelledError:
-                call.drop()  # if it has not left yet, it must not leave any more
-                raise
+            patience = min(2 * patience, LONGEST_WAIT)  # the last timeout may have been too short
+            return await route.ask(script, args, patience)
 
         with context.in_use(), Doing(f"asking for a {verb} of versioned {self._key!r}"):
             return await as_the_client_would(context.pipeline.retry_policy(), ask)

@@ -1,4 +1,4 @@
-"""What is needed of the user's client: its pool, and which server it leads to."""
+"""Reads the user's client: its connection pool, and the server that it connects to."""
 
 import logging
 import weakref
@@ -14,16 +14,14 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
-from .connection import Connection, connected
+from .connection import Endpoint, connected
 
 log = logging.getLogger("aiolocks")
 
 
 @final
-class Server:
-    """One server, at an address that the pool knows: an `Endpoint`."""
-
-    fails_over = False
+class Server(Endpoint):
+    """One server, at the address that the pool knows."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -33,34 +31,22 @@ class Server:
         connection = self._pool.make_connection()
         return await connected(connection, connection.connect)
 
-    def opened(self, connection: Any, link: Connection) -> None:
-        pass
-
-    def unreachable(self) -> None:
-        pass
-
     def retry(self) -> Retry:
         policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
         if policy is None:  # making a connection takes milliseconds
             try:
                 policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
-            except OSError:  # it reads files, and no file descriptor may be left
+            except OSError:  # it reads files, and there may be no file descriptor left
                 return Retry(NoBackoff(), 0)
         return policy
 
-    def close(self) -> None:
-        pass
-
-    def detach_in_fork(self) -> None:
-        pass
-
 
 Client = Redis | RedisCluster
-"""What users make and configure."""
+"""The clients that users make and configure."""
 
 
 def behind_sentinels(pool: Any) -> bool:
-    """Whether *pool* is of a client that asks Sentinels for its server."""
+    """Whether the client of *pool* asks Sentinels for its server."""
     return isinstance(pool, SentinelConnectionPool)
 
 
@@ -70,7 +56,7 @@ def in_memory(pool: Any) -> bool:
 
 
 def server_of(pool: Any) -> Hashable:
-    """Return what identifies the server behind *pool*: the same for every pool of that server."""
+    """Return a value that identifies the server behind *pool*, equal for every pool of that server."""
     if isinstance(pool, NodesManager):
         return frozenset(pool.startup_nodes)
     options = pool.connection_kwargs
@@ -94,7 +80,7 @@ def place_of(pool: Any) -> str:
 
 
 def lifetime_of(pool: Any) -> Any:
-    """Return what lives as long as *pool* and can be referred to weakly, as what knows a Cluster's nodes cannot."""
+    """Return an object that lives as long as *pool* and allows weak references, which a `NodesManager` does not."""
     return pool.read_load_balancer if isinstance(pool, NodesManager) else pool
 
 
@@ -120,7 +106,7 @@ _logged: "weakref.WeakKeyDictionary[Any, dict[Hashable, None]]" = weakref.WeakKe
 
 
 def encoder_of(pool: Any) -> Any:
-    """Return what turns the values of the client's user into bytes and back."""
+    """Return the client's encoder, which turns values into bytes and back."""
     if isinstance(pool, NodesManager):
         terms = pool.connection_kwargs
         return cast("Any", Encoder)(*(terms[term] for term in ("encoding", "encoding_errors", "decode_responses")))
@@ -128,10 +114,10 @@ def encoder_of(pool: Any) -> Any:
 
 
 def pool_of(client: Client) -> Any:
-    """Return what knows how the user's *client* connects: its connection pool, or what it knows its Cluster's nodes by.
+    """Return the connection pool of *client*, or the `NodesManager` of a client of a Cluster.
 
     Raises:
-        TypeError: It says what to pass instead.
+        TypeError: Not such a client. The error says what to pass instead.
     """
     if type(client) is Redis and type(client.connection_pool) is ConnectionPool:  # as nearly always
         return client.connection_pool

@@ -1,8 +1,8 @@
-"""One connection to Redis that every task shares: requests leave in order, replies come back in that order.
+"""One connection to Redis that every task shares: requests leave in order, and replies come back in that order.
 
-The connection is redis-py's own (its address, TLS, credentials and handshake); only the bytes after the handshake are
-ours. Nothing here is a task while idle, so that cancelling every task of a loop, as `asyncio.run` does at its end,
-leaves the link up until the tasks that were cancelled have released what they held.
+redis-py opens the connection (address, TLS, credentials, handshake); only the bytes after the handshake are ours. No
+task runs here while the link is idle. `asyncio.run` cancels every task at its end, so the link stays open until the
+cancelled tasks have released their leases.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import hiredis
 from redis.asyncio.retry import Retry
@@ -22,7 +22,7 @@ from .._core.background import background
 from .._core.replies import UNREADABLE, unreadable, unreadable_protocol
 
 Receiver = Callable[[object], None]
-"""Gets the reply, or the exception that came in its place."""
+"""Gets the reply, or the exception in its place."""
 
 Heard = Callable[[Receiver], None]
 
@@ -30,11 +30,11 @@ _MORE = object()
 """What hiredis returns while a reply is incomplete."""
 
 _READ = 65_536
-"""Bytes read at once, into a buffer that the link keeps: asyncio's own way allocates 256 KiB for each reply, which can
-cost more than all else that is done with the reply."""
+"""Bytes read at once, into a buffer that the link keeps. asyncio allocates 256 KiB for each reply instead, which can
+cost more than handling the reply."""
 
 _TOGETHER = 64
-"""Commands written at once; with more, the server waits for us while we wait for it."""
+"""Maximum number of commands in one write. With more, the server would wait for us while we wait for it."""
 
 _NEVER = Retry(NoBackoff(), 0)
 
@@ -43,95 +43,87 @@ _LIBRARY = ("driver_info", "lib_name", "lib_version")
 
 
 class ConnectionCancelled(RedisConnectionError):
-    """All tasks of the loop are being cancelled, or this one alone."""
+    """The task that connects or reads was cancelled, as all tasks are when the loop ends."""
 
 
-class Endpoint(Protocol):
-    """What is asked of where connections lead, as one event loop gets there."""
+class Endpoint:
+    """Where connections lead to, as the client of one event loop connects."""
 
-    @property
-    def fails_over(self) -> bool:
-        """Whether another server takes over when this one is gone: an outage is ridden out then."""
-        ...
+    fails_over = False
+    """Whether another server takes over when this one is gone. An outage is retried then."""
 
     async def connect(self) -> Any:
         """Return a new connection of redis-py, connected. The caller bounds the time."""
+        raise NotImplementedError
 
     def opened(self, connection: Any, link: "Connection") -> None:
-        """Note what has become of *connection*: where another server takes over, the link must end."""
+        """Called when *connection* has become *link*, so that a failover can close it."""
 
     def unreachable(self) -> None:
-        """Note that no connection came about; not because whoever wanted it was cancelled."""
+        """Called when connecting failed (not when it was cancelled)."""
 
     def retry(self) -> Retry:
-        """Return how the user's client would retry."""
-        ...
+        """Return the retry policy of the user's client."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """End what is kept to look where to connect; `connect` begins anew."""
+        """Stop watching for failovers. A later `connect` starts again."""
 
     def detach_in_fork(self) -> None:
         """In a forked child: see `Connection.detach_in_fork`."""
 
 
-class Connection(Protocol):
-    """What the layers above ask of a connection."""
+class Connection:
+    """A link to Redis: requests leave in order, and each reply goes to the receiver that has waited longest.
 
-    lost: Exception | None
-    library: tuple[tuple[bytes, bytes], ...]
-    """Arguments for CLIENT SETINFO. It is sent with the first request, as redis-py's handshake would wait for it."""
-    loaded: set[str]
-    """Scripts that were sent whole over this connection."""
-    receivers: deque[Receiver]
-    """Who waits for a reply, in order."""
-    full: bool
-    """The other side does not read as fast as we write: hold back what can wait."""
-    distant: bool
-    """The server runs in another process."""
-    resent: set[Any]
-    """Calls that were sent once more over it, behind others that had been sent behind them, and are not answered."""
-
-    def send(self, packed: bytes, receiver: Receiver | None) -> None:
-        """Write a command now; *receiver* is called once, when its reply or the loss of the link is known."""
-
-    def close(self, reason: Exception | None = None) -> None:
-        """Close without waiting, and tell every receiver."""
-
-    def detach_in_fork(self) -> None:
-        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server."""
-
-
-class _Pending:
-    """Who waits for which reply, and what happens when no more replies will come."""
+    Invariant: each receiver is called exactly once, with its reply or with the reason why the link was lost.
+    """
 
     __slots__ = ("_on_heard", "_on_lost", "_on_push", "full", "library", "loaded", "lost", "receivers", "resent")
 
     library: tuple[tuple[bytes, bytes], ...]
+    """Arguments for CLIENT SETINFO. It is sent with the first request, as redis-py's handshake would wait for it."""
+    distant: bool
+    """The server runs in another process."""
 
     def __init__(self, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard) -> None:
         self.lost: Exception | None = None
         self.full = False
+        """The other side does not read as fast as we write: hold back calls that can wait."""
         self.loaded: set[str] = set()
+        """Scripts that were sent whole over this connection."""
         self.receivers: deque[Receiver] = deque()
         self.resent: set[Any] = set()
+        """Unanswered calls that were sent whole: perhaps a second time, behind calls that had left after the first."""
         self._on_push = on_push
         self._on_lost = on_lost
         self._on_heard = on_heard
+
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
+        """Write a command now. *receiver* is called with its reply, or with the reason why the link was lost."""
+        raise NotImplementedError
+
+    def close(self, reason: Exception | None = None) -> None:
+        """Close without waiting. Each receiver gets the *reason*."""
+        raise NotImplementedError
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server.
+
+        There is nothing to do for the in-memory server: memory is not shared with the parent.
+        """
 
     def _refuse(self, receiver: Receiver | None) -> None:
         if receiver is not None:
             asyncio.get_running_loop().call_soon(receiver, self.lost)
 
     def _unasked(self, reply: object) -> None:
-        """Take what answers no request: a message, or a notice of maintenance or invalidation under RESP3."""
+        """Take a reply to no request: a message, or a notice of maintenance or invalidation under RESP3."""
         if self._on_push is not None:
             try:
                 self._on_push(reply)
             except UNREADABLE:
                 self.close(unreadable("a subscription", reply))
-
-    def close(self, reason: Exception | None = None) -> None:
-        raise NotImplementedError
 
     def _lose(self, reason: Exception) -> None:
         if self.lost is None:
@@ -144,7 +136,7 @@ class _Pending:
 
 # redis-py does not publish the stream of a connection, only whole request/reply pairs; hence Any for the connection.
 @final
-class StreamConnection(_Pending, asyncio.BufferedProtocol):
+class StreamConnection(Connection, asyncio.BufferedProtocol):
     """A link over the socket or TLS stream of a connected redis-py connection."""
 
     def __init__(
@@ -171,7 +163,7 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
             return
         if receiver is not None:
             self.receivers.append(receiver)
-        if self._written is None:  # a lone command goes out at once; what follows in this turn goes together
+        if self._written is None:  # a lone command leaves at once; those that follow in this turn leave together
             self._transport.write(packed)
             self._written = []
             self._loop.call_soon(self._flush)
@@ -197,7 +189,7 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
         while True:
             try:
                 reply = parser.gets(False)  # equivalent: constant, the parser decodes nothing
-            except Exception as error:  # also redis-py's, which makes exceptions of error replies
+            except Exception as error:  # also one of redis-py, which makes exceptions of error replies
                 self.close(unreadable_protocol(error))
                 return
             if reply is _MORE:
@@ -229,8 +221,8 @@ class StreamConnection(_Pending, asyncio.BufferedProtocol):
             self._shut(reason or RedisConnectionError("Connection closed."))
 
     def detach_in_fork(self) -> None:
-        # Closing the transport would take the socket out of the epoll set that is shared with the parent. So the
-        # socket's file descriptor is made to lead to /dev/null, and closing it later does no harm.
+        # Closing the transport would remove the socket from the epoll set that is shared with the parent. So the
+        # file descriptor is pointed at /dev/null, and closing it later does no harm.
         socket = self._transport.get_extra_info("socket")
         if socket is not None and socket.fileno() >= 0:  # equivalent: > + constant, 0 is standard input
             _lead_nowhere(socket.fileno())
@@ -246,8 +238,8 @@ def _lead_nowhere(descriptor: int) -> None:
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
     except OSError:
-        # No descriptor is free, so the next one to be opened gets the number that is closed here: no other thread runs
-        # in a forked child. If opening fails again, the number stays closed.
+        # No descriptor is free. The next file opened gets the number closed here, as no other thread runs in a forked
+        # child. If opening fails again, the number stays closed.
         os.close(descriptor)
         with contextlib.suppress(OSError):
             os.open(os.devnull, os.O_RDWR)
@@ -257,7 +249,7 @@ def _lead_nowhere(descriptor: int) -> None:
 
 
 @final
-class ReplyConnection(_Pending):
+class ReplyConnection(Connection):
     """A link over a connection that has no stream, such as the in-memory server's: one task reads the replies."""
 
     distant = False
@@ -282,9 +274,6 @@ class ReplyConnection(_Pending):
             self._connection._writer.writelines([packed])
         except Exception as error:
             self.close(error)
-
-    def detach_in_fork(self) -> None:
-        pass  # memory is not shared with the parent
 
     async def _read(self) -> None:
         push_request = self._on_push is not None
@@ -311,7 +300,7 @@ class ReplyConnection(_Pending):
     def close(self, reason: Exception | None = None) -> None:
         if self.lost is None:
             socket = getattr(self._connection, "_sock", None)
-            if socket is not None:  # the in-memory server's, which would receive messages for ever
+            if socket is not None:  # of the in-memory server, and would receive messages for ever
                 socket.close()
                 self._connection._sock = None
             self._connection._reader = self._connection._writer = None
@@ -324,9 +313,9 @@ class ReplyConnection(_Pending):
 async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> Any:
     """Return a *connection* of redis-py once it is connected.
 
-    redis-py's own retries are off: code that retries must know whether a request may have been carried out. Each
-    command of redis-py's handshake costs a round trip. So the handshake leaves out the name of the library, see
-    `Connection.library`, and the subscription to notices of maintenance, which nothing here reads.
+    redis-py's own retries are off: code that retries must know whether Redis may have run a request. Each command of
+    redis-py's handshake costs a round trip. So the handshake leaves out the name of the library (`Connection.library`)
+    and the subscription to maintenance notices, which no code here reads.
     """
     connection.retry = _NEVER
     connection.health_check_interval = 0
@@ -346,7 +335,7 @@ async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> 
 
 
 def _library_of(connection: Any) -> tuple[tuple[bytes, bytes], ...]:
-    """Return what redis-py's handshake says of the library that connects."""
+    """Return the arguments by which redis-py's handshake names the library."""
     info = getattr(connection, "driver_info", None)
     name = getattr(connection, "lib_name", None) if info is None else info.formatted_name
     version = getattr(connection if info is None else info, "lib_version", None)
@@ -360,11 +349,11 @@ async def open_connection(
     """Return a link over a new connection. The caller bounds the time.
 
     Args:
-        endpoint: What makes the connection.
-        on_push: Gets all that comes, on a link that expects no replies.
+        endpoint: Makes the connection.
+        on_push: Gets every message, on a link that expects no replies.
         on_lost: Gets the reason why no more replies will come.
-        on_flow: Called when the link has become full, and when it no longer is.
-        on_heard: Gets the receiver of the first of the replies that came together.
+        on_flow: Called when the link has become full, and when it has room again.
+        on_heard: Gets the receiver of the first reply of each batch that arrives.
     """
     connection = await endpoint.connect()
     connection.socket_timeout = None  # replies are bounded one by one, see pipeline
@@ -379,3 +368,60 @@ async def open_connection(
     link.library = _library_of(connection)
     endpoint.opened(connection, link)
     return link
+
+
+@final
+class Connector:
+    """Opens one link at a time, in a task of its own.
+
+    Invariant: after `start`, either *on_opened* or *on_failed* is called, once; both may call `start` again.
+    """
+
+    __slots__ = ("_endpoint", "_on_failed", "_on_opened", "_open", "_task", "busy", "stopped")
+
+    def __init__(
+        self, endpoint: Endpoint, open_link: Callable[[], Awaitable[Connection]],
+        on_opened: Callable[[Connection], None], on_failed: Callable[[Exception], None],
+    ) -> None:  # fmt: skip
+        self._endpoint = endpoint
+        self._open = open_link
+        self._on_opened = on_opened
+        self._on_failed = on_failed
+        self._task: asyncio.Task[None] | None = None
+        self.busy = False
+        """A link is being opened."""
+        self.stopped = False
+        """`stop` was called after the last `start`."""
+
+    def start(self) -> None:
+        """Open a link, unless one is being opened."""
+        if not self.busy:
+            self.busy, self.stopped = True, False  # equivalent: True, nothing waits for a link then
+            task = background(self._run())
+            if self.busy:  # an eager task may be done already
+                self._task = task
+
+    def stop(self) -> None:
+        """Cancel the task. `wait_for` before Python 3.12 may swallow that, so a link may still come."""
+        self.stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            link = await self._open()
+        except Exception as error:
+            self._endpoint.unreachable()
+            self._ended()
+            self._on_failed(error)
+        except asyncio.CancelledError:
+            self._ended()
+            self._on_failed(ConnectionCancelled("Connecting was cancelled."))
+            raise
+        else:
+            self._ended()
+            self._on_opened(link)
+
+    def _ended(self) -> None:
+        self.busy = False
+        self._task = None

@@ -1,4 +1,4 @@
-"""Where the connections of one event loop lead: decided by the kind of the user's client."""
+"""Decides by the kind of the user's client where the connections of one event loop lead to."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from redis.asyncio.cluster import NodesManager
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from .clients import Server
+from .cluster import Router
 from .connection import Endpoint
 from .pipeline import Pipeline
-from .router import Router
 from .sentinel import SentinelPrimary
 
 
 def endpoint_of(pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> Endpoint:
-    """Return where the connections lead that a client with this *pool* would make."""
+    """Return the endpoint of a client with this *pool*."""
     return SentinelPrimary(pool, loop, clock) if isinstance(pool, SentinelConnectionPool) else Server(pool)
 
 
@@ -23,7 +23,7 @@ def pipeline_of(
     pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
     on_connected: Callable[[], None],
 ) -> Pipeline | Router:  # fmt: skip
-    """Return what sends to the server of a client with this *pool*, or to the nodes of its Cluster."""
+    """Return the pipeline to the server of a client with this *pool*, or the router to the nodes of its Cluster."""
     if isinstance(pool, NodesManager):
         return Router(pool, loop, clock, on_lost, on_connected)
     return Pipeline(endpoint_of(pool, loop, clock), loop, clock, on_lost, on_connected)
@@ -31,7 +31,7 @@ def pipeline_of(
 
 @final
 class Pipelines:
-    """Of a loop other than the session's: one for each of the user's clients that is asked for."""
+    """The pipelines of a loop other than the session's: one for each client of the user."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
@@ -44,7 +44,7 @@ class Pipelines:
         self._pipelines: dict[int, Pipeline | Router] = {}
 
     def of(self, pool: Any) -> Pipeline | Router:
-        """Return the one of the client with this *pool*."""
+        """Return the pipeline of the client with this *pool*."""
         pipeline = self._pipelines.get(id(pool))
         if pipeline is None:
             pipeline = pipeline_of(pool, self.loop, self._clock, self._on_lost, self._on_connected)

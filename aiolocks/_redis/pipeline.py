@@ -1,7 +1,7 @@
-"""Runs scripts for many tasks over one link: connects when needed, notices silence, and knows what is ambiguous.
+"""Runs commands for many tasks over one link: connects when needed, and closes a link that is silent for too long.
 
-Submitting never waits and never fails; its receiver gets the reply or the exception, exactly once. Retrying is left
-to the caller, which alone knows until when it makes sense.
+`submit` never waits and never fails: the receiver gets the reply or the exception, exactly once. Callers retry, as
+they alone know until when that makes sense.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 from redis.asyncio.retry import Retry
 from redis.exceptions import (
@@ -18,7 +18,6 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     MovedError,
-    NoPermissionError,
     NoScriptError,
     RedisError,
     ResponseError,
@@ -36,79 +35,154 @@ from .._core.answers import (
     explained,
     recognized,
 )
-from .._core.background import background
 from .._core.overdue_timer import OverdueTimer
-from .._core.replies import UNREADABLE, UnreadableReplyError, unreadable
+from .._core.replies import UNREADABLE, UnreadableReplyError, check_reply, unreadable
 from .._core.timing import retry_delay
 from .busy_poll import BusyPoll
-from .connection import Connection, ConnectionCancelled, Endpoint, Receiver, open_connection
-from .scripts import Arguments, Command, PlainCommand, pack, source_of
+from .connection import Connection, ConnectionCancelled, Connector, Endpoint, Receiver, open_connection
+from .scripts import Arguments, Command, PlainCommand, source_of
+
+if TYPE_CHECKING:
+    from .cluster import Redirect
 
 _SHORTEST_PATIENCE = 0.25
-"""The least time in seconds to wait for a reply whose loss holds up other callers."""
+"""Minimum timeout in seconds for a reply whose loss blocks other callers."""
 
 _LONGEST_GIVEN_WAY = 1.0
-"""The longest silence in seconds during which such a call waits along with others, which may wait much longer."""
+"""Maximum silence in seconds for which such a call waits along with others, which may wait much longer."""
 
 _LONGEST_HOLD_OFF = 0.25
-"""Maximum pause in seconds after a link whose answers could not be read: the next link has to renew the leases."""
+"""Maximum pause in seconds after a link whose replies could not be read: the next link has to renew the leases."""
 
 FIRST_CONNECT = 2.0
 _LONGEST_CONNECT = 5.0
-"""Seconds for one attempt to connect. It starts short, since bytes swallowed by the network do not come back."""
+"""Timeouts in seconds for an attempt to connect: the first, and the maximum. It starts short, as bytes that the network
+has lost do not come back."""
+
+
+class BaseRoute:
+    """The way to the server that has a name: a `Pipeline`, or on a Cluster a `SlotRoute`."""
+
+    __slots__ = ()
+
+    def submit(
+        self, command: Command, args: "Arguments | ArgumentsLater", receiver: "CallReceiver", patience: float,
+        subject: Any = None, reply_to: Any = None, unsent: float | None = None, soon: bool = False, whole: bool = False,
+    ) -> "PendingCall":  # fmt: skip
+        """Run a command once.
+
+        Args:
+            command: The command to run.
+            args: Its arguments, or a function that makes them when the call leaves, of its *subject* and the link.
+            receiver: Gets the reply, or the exception in its place.
+            patience: Timeout for the reply in seconds; then the link is closed.
+            subject: For *args* and *receiver*, which can so serve many calls. *reply_to* is another such value.
+            reply_to: See *subject*.
+            unsent: Timeout for a link in seconds. None means *patience*. It lasts longer while there is a link that
+                answers other calls.
+            soon: A caller waits for the reply, so stay awake for it; see `busy_poll`.
+            whole: Send all of the script. Sent by its digest, it might be sent a second time, behind later calls.
+        """
+        raise NotImplementedError
+
+    async def ask(
+        self, command: Command, args: "Arguments | ArgumentsLater" = (), patience: float = LONGEST_WAIT, *,
+        on_reply: "CallReceiver | None" = None, unsent: float | None = None,
+    ) -> Any:  # fmt: skip
+        """Run a command once and return its reply.
+
+        Args:
+            command: The command to run.
+            args: As for `submit`.
+            patience: As for `submit`.
+            on_reply: Called with the call and its reply as soon as it arrives, also when the caller has left. It
+                raises one of `UNREADABLE` for a reply that Redis never gives. Left out: `check_reply`.
+            unsent: Maximum number of seconds until it leaves. None means no limit while the link answers other calls.
+
+        Raises:
+            RedisError: There was no reply, or it was an error.
+
+        After a cancellation, a call that has not left never leaves: other callers may have decided otherwise by then.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def receive(call: PendingCall, reply: object) -> None:
+            if not isinstance(reply, Exception):
+                if on_reply is None:
+                    check_reply(command.name, reply)
+                else:
+                    on_reply(call, reply)
+            if answer.done():
+                return
+            if isinstance(reply, Exception):
+                answer.set_exception(reply)
+                answer.exception()  # the caller may still leave
+            else:
+                answer.set_result(reply)
+
+        call = self.submit(command, args, receive, patience)
+        timer = None if unsent is None else loop.call_later(unsent, call.give_up_unsent)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            call.abandon()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
 
 @final
 class PendingCall:
-    """One run of a script: waiting for a link, or on its way over `link` since `sent_at`, or answered."""
+    """One run of a command: it waits for a link, or is on its way over `link` since `sent_at`, or was answered.
+
+    Invariant: `receiver` is called exactly once, and is None from then on.
+    """
 
     __slots__ = (
-        "abandoned", "args", "asking", "bound", "due", "gives_way", "link", "patience", "receiver", "redirects",
-        "route", "sent_at", "subject", "tell", "via", "whole",
+        "abandoned", "args", "command", "due", "gives_way", "link", "patience", "receiver", "redirect", "reply_to",
+        "sent_at", "subject", "whole",
     )  # fmt: skip
 
     sent_at: float
     due: float
     """When the reply, or a link to ask over, is overdue."""
     subject: Any
-    tell: Any
-    """For the caller's *args* and *receiver*, which can so serve many calls."""
-    route: "Redirecting"
-    """In a Cluster: what sends it where a refusal points. The next three are for this alone."""
-    redirects: int
-    asking: bool
-    via: "Pipeline"
+    reply_to: Any
 
     def __init__(
-        self, bound: Command, args: "Arguments | Callable[[Any, Connection], Arguments]", receiver: "CallReceiver",
-        patience: float, subject: Any, tell: Any,
+        self, command: Command, args: "Arguments | ArgumentsLater", receiver: "CallReceiver", patience: float,
+        subject: Any, reply_to: Any, whole: bool = False,
     ) -> None:  # fmt: skip
-        self.bound = bound
+        self.command = command
         self.args = args
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
-        self.subject, self.tell = subject, tell
+        self.subject, self.reply_to = subject, reply_to
         self.link: Connection | None = None
-        self.whole = self.abandoned = False
+        self.whole, self.abandoned = whole, False
         self.gives_way = False
         """It is waited for only briefly; but while other calls wait over the same link, it waits along with them."""
+        self.redirect: Redirect | None = None
+        """On a Cluster, sends the call where a refusal points."""
 
     def send(self, link: Connection, now: float) -> None:
         self.sent_at, self.due = now, now + self.patience  # equivalent: sign, it only looks too early
-        bound, args = self.bound, self.args
+        command, args = self.command, self.args
         try:
             if callable(args):
-                args = self.args = args(self.subject, link)  # the same if it is sent once more
-            if bound.name in link.loaded and not self.whole:
-                packed = bound.evalsha(args)
+                args = self.args = args(self.subject, link)  # the same if it is sent a second time
+            if command.name in link.loaded and not self.whole:
+                packed = command.evalsha(args)
             else:
                 if self.whole:
                     link.resent.add(self)
-                    if getattr(self, "asking", False):
-                        link.send(_ASKING, _Asking(now, self.route))
-                packed = bound.eval(args)
-                link.loaded.add(bound.name)
-        except Exception as error:  # nothing has left; told in the next turn, when `submit` has returned
+                    if self.redirect is not None:
+                        self.redirect.precede(link, now)
+                packed = command.eval(args)
+                link.loaded.add(command.name)
+        except Exception as error:  # nothing has left; reported in the next turn, when `submit` has returned
             self.link = None
             asyncio.get_running_loop().call_soon(self.finish, error)
         else:
@@ -116,35 +190,21 @@ class PendingCall:
             link.send(packed, self)
 
     def __call__(self, reply: object) -> None:
-        """Take the reply, or what came in its place."""
+        """Take the reply, or the exception in its place."""
         if self.whole and self.link is not None:
             self.link.resent.discard(self)
         # equivalent: and/or, only exceptions are known there
         if isinstance(reply, Exception) and self.link is not None:
             if isinstance(reply, NoScriptError) and not self.whole and not self.abandoned:
-                # SCRIPT FLUSH, or another server took over. It was not run, so `sent_at` may stay: it is earlier than
-                # necessary, which is safe.
+                # After SCRIPT FLUSH, or a failover. It did not run, so `sent_at` may stay: earlier than necessary is
+                # safe.
                 self.whole = True
                 self.send(self.link, self.sent_at)
                 return
-            route: Redirecting | None = getattr(self, "route", None)
-            if isinstance(reply, ClusterDownError) and route is not None:
-                route.doubt(self)
-            if isinstance(reply, AskError):  # also of one that was moved
-                if route is not None and route.redirect(self, reply):
-                    return
-                word = "MOVED" if isinstance(reply, MovedError) else "ASK"
-                reply = WrongServerError(_IN_CLUSTER) if route is None else NotNowError(f"{word} {reply}")
-            if isinstance(reply, (ResponseError, BusyLoadingError)):
-                reply = recognized(_discreet(reply))
-                if isinstance(reply, ResponseError):
-                    reply = explained(reply, partial(source_of, self.bound.name))
-            if isinstance(reply, RedisConnectionError):
-                # Also from a demoted primary, or one that is still loading: the next call must look for the primary
-                # anew. The calls behind this one were not answered.
-                self.link.close(RedisConnectionError(str(reply)) if isinstance(reply, NoPrimaryError) else reply)
-            elif _NOT_LOCAL in str(reply):  # and nobody knows what it had done by then
-                reply = RedisConnectionError("The script broke off, as the slot is being moved to another node")
+            read = self._read_error(reply, self.link)
+            if read is None:
+                return
+            reply = read
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             try:
@@ -152,9 +212,31 @@ class PendingCall:
             except UNREADABLE:
                 if isinstance(reply, Exception) or self.link is None:
                     raise
-                error = unreadable(self.bound.name, reply)
+                error = unreadable(self.command.name, reply)
                 self.link.close(error)
                 receiver(self, error)  # it has recorded nothing of the reply
+
+    def _read_error(self, error: Exception, link: Connection) -> Exception | None:
+        """Return the error for the receiver, or None if the call goes to another node instead."""
+        redirect = self.redirect
+        if isinstance(error, ClusterDownError) and redirect is not None:
+            redirect.doubt()
+        if isinstance(error, AskError):  # or MovedError
+            if redirect is not None and redirect.follow(self, error):
+                return None
+            word = "MOVED" if isinstance(error, MovedError) else "ASK"
+            error = WrongServerError(_IN_CLUSTER) if redirect is None else NotNowError(f"{word} {error}")
+        if isinstance(error, (ResponseError, BusyLoadingError)):
+            error = recognized(_discreet(error))
+            if isinstance(error, ResponseError):
+                error = explained(error, partial(source_of, self.command.name))
+        if isinstance(error, RedisConnectionError):
+            # Also from a demoted primary, or a server that is still loading: the next call must look for the primary
+            # again. The calls behind this one were not answered.
+            link.close(RedisConnectionError(str(error)) if isinstance(error, NoPrimaryError) else error)
+        elif _NOT_LOCAL in str(error):  # and it is unknown what it had done by then
+            error = RedisConnectionError("The script broke off, as the slot is being moved to another node")
+        return error
 
     def finish(self, reply: object) -> None:
         receiver, self.receiver = self.receiver, None
@@ -172,66 +254,37 @@ class PendingCall:
 
         self.receiver = both
 
-    def drop(self) -> None:
-        """Give the call up: never send it, or not again.
-
-        Its undo is sent behind it, and no second sending may come after that.
-        """
+    def abandon(self) -> None:
+        """Never send the call, or not a second time: its undo is sent behind it, and must be the last."""
         self.abandoned = True
         if self.link is None:
             self.finish(RedisConnectionError("Given up before it was sent."))
-            self.subject = self.tell = None  # the call itself stays in line until there is a link
+            self.subject = self.reply_to = None  # the call itself stays in the queue until there is a link
+
+    def give_up_unsent(self) -> None:
+        """Never send the call, if it has not left: a full link that answers other calls can hold it back for longer."""
+        if self.link is None:
+            self.finish(RedisTimeoutError(f"Redis had no room for it within {LONGEST_WAIT:g} s"))
 
 
-CallReceiver = Callable[[PendingCall, object], None]
+ArgumentsLater = Callable[[Any, Connection], Arguments]
 
-
-class Redirecting(Protocol):
-    """What knows where else a call may go."""
-
-    slot: int
-
-    def redirect(self, call: PendingCall, error: AskError) -> bool:
-        """Send *call* to where its answer points; False if it is to be told instead."""
-        ...
-
-    def doubt(self, call: PendingCall) -> None:
-        """Note that the node which *call* went to says that it cannot serve its slots."""
-
-    def may_not_ask(self) -> None:
-        """Note that the user lacks the right to ASKING."""
+CallReceiver = Callable[[PendingCall, Any], object]
 
 
 def _ignore(call: PendingCall, reply: object) -> None:
-    """Ignore the answer to CLIENT SETINFO, which older servers refuse."""
+    """Ignore the reply to CLIENT SETINFO, which older servers refuse."""
 
 
 _SET_INFO = PlainCommand("CLIENT", "SETINFO")
 
-_ASKING = pack(("ASKING",))
-
 _NOT_LOCAL = "attempted to access a non local key"
-"""How a script ends that needs a key of the first waiter's line, which it was not given, as that has gone already."""
+"""The error of a script that needs a key of the first waiter's queue, which it was not given and which was moved."""
 
 _IN_CLUSTER = (
     "this server is a node of a Redis Cluster, and the name belongs to another node: pass a client of the Cluster, "
     "redis.asyncio.cluster.RedisCluster, or a redis+cluster:// URL"
 )
-
-
-@final
-class _Asking:
-    """What stands before a call that goes to where a slot is being moved to; its answer may be that it is forbidden."""
-
-    receiver = None
-
-    def __init__(self, sent_at: float, route: "Redirecting") -> None:
-        self.sent_at = sent_at
-        self._route = route
-
-    def __call__(self, reply: object) -> None:
-        if isinstance(reply, NoPermissionError):
-            self._route.may_not_ask()
 
 
 def _discreet(error: RedisError) -> RedisError:
@@ -241,8 +294,8 @@ def _discreet(error: RedisError) -> RedisError:
 
 
 @final
-class Pipeline:
-    """The scripts of one session, over one link at a time.
+class Pipeline(BaseRoute):
+    """The calls of one session to one server, over one link at a time.
 
     Invariant: every call that was submitted and not answered is in `_waiting`, or among the link's receivers.
     """
@@ -251,22 +304,19 @@ class Pipeline:
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
         on_lost: Callable[[], None], on_connected: Callable[[], None] = lambda: None, on_push: Receiver | None = None,
     ) -> None:  # fmt: skip
-        """*on_connected* may submit what is to be sent over a new link before all that waits for one; *on_push* gets
-        what answers no request."""
+        """*on_connected* may submit calls to be sent over a new link before all that wait; *on_push* gets messages."""
         self.endpoint = endpoint
         self.loop = loop
         self._clock = clock
         self._on_lost = on_lost
         self._on_connected = on_connected
-        self._on_push = on_push
         self._link: Connection | None = None
         self.ready: Connection | None = None
         """The link, while a command can leave at once: it has room, and no call waits."""
-        self._connecting = self._closing = False
+        self._connector = Connector(endpoint, partial(self._open_link, on_push), self._opened, self._not_opened)
         self._unreadable = 0
-        """Number of links in a row that were closed because their answers could not be read."""
+        """Number of links in a row that were closed because their replies could not be read."""
         self._unreadable_at = -math.inf
-        self._task: asyncio.Task[None] | None = None
         self._connect_time = FIRST_CONNECT
         self._waiting: deque[PendingCall] = deque()
         self._overdue = OverdueTimer(loop, clock, self.unanswered, self._silent)
@@ -275,35 +325,24 @@ class Pipeline:
         """When the last reply came. Replies come in order, so the awaited ones are then on their way."""
         self.round_trip = 0.0
         self.patience = 1.0
-        """Seconds to wait for a reply; it usually comes much sooner."""
+        """Timeout for a reply in seconds. It usually comes much sooner."""
         self.undo_patience = _SHORTEST_PATIENCE
-        """The same for the answer to an undo; shorter, as a lease whose undo was lost keeps others out for that
-        long."""
+        """Timeout for the reply to an undo in seconds. It is shorter: a lease whose undo was lost blocks other callers
+        that long."""
 
     def submit(
-        self, bound: Command, args: Arguments | Callable[[Any, Connection], Arguments], receiver: CallReceiver,
-        patience: float, subject: Any = None, tell: Any = None, unsent: float | None = None, soon: bool = False,
+        self, command: Command, args: Arguments | ArgumentsLater, receiver: CallReceiver, patience: float,
+        subject: Any = None, reply_to: Any = None, unsent: float | None = None, soon: bool = False, whole: bool = False,
     ) -> PendingCall:  # fmt: skip
-        """Run a script once.
-
-        Args:
-            bound, args: What to run; *args* may be made when it leaves, of its *subject* and the link.
-            receiver: Gets the reply, or the exception that came in its place.
-            patience: Seconds to wait for the reply; then the link is given up.
-            subject, tell: What the call is about, and whom to tell; only *args* and *receiver* use them.
-            unsent: Seconds to wait for a link; left out: *patience*. Longer while there is a link that answers other
-                calls.
-            soon: A caller waits for the reply: stay awake for it, see `busy_poll`.
-        """
         now, link = self._clock(), self.ready
-        call = PendingCall(bound, args, receiver, patience, subject, tell)
+        call = PendingCall(command, args, receiver, patience, subject, reply_to, whole)
         if link is not None:
             call.send(link, now)
         else:
             call.sent_at, call.due = now, now + (patience if unsent is None else unsent)
             self._waiting.append(call)
             if self._link is None:
-                self._connect()
+                self._connector.start()
         if call.due < self._overdue.looks_at:
             self._overdue.expect(call.due, now)
         if soon and link is not None and link.distant:
@@ -311,9 +350,9 @@ class Pipeline:
         return call
 
     def resend(self, call: PendingCall) -> None:
-        """Run what another server was asked, and has not run."""
+        """Run a call that another server has refused to run."""
         now, link = self._clock(), self.ready
-        call.via, call.whole = self, True  # defect: I4-whole
+        call.whole = True  # defect: I4-whole
         if link is not None:
             call.send(link, now)
         else:
@@ -321,7 +360,7 @@ class Pipeline:
             call.due = now + call.patience
             self._waiting.append(call)
             if self._link is None:
-                self._connect()
+                self._connector.start()
         self._overdue.expect(call.due, now)
 
     @property
@@ -330,54 +369,53 @@ class Pipeline:
         return self._link is None and bool(self._waiting)
 
     def take_waiting(self) -> list[PendingCall]:
-        """Return the calls that wait and may be sent elsewhere; they wait here no more."""
+        """Remove and return the waiting calls that may be sent elsewhere."""
         movable, others = list[PendingCall](), deque[PendingCall]()
         for call in self._waiting:
             if call.receiver is not None:
-                (movable if hasattr(call, "route") else others).append(call)
+                (others if call.redirect is None else movable).append(call)
         self._waiting = others
         return movable
 
-    def route(self, base: bytes) -> "Pipeline":
-        """Return itself: the server has all names. A `Router` has more to choose from."""
+    def route(self, key: bytes) -> "Pipeline":
+        """Return itself: the server has all names."""
         return self
 
     @property
     def pipeline(self) -> "Pipeline":
-        """Itself, as of any `Route`."""
+        """The pipeline of this route: itself."""
         return self
 
     def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
-        """See `SlotRoute.late`: all go the same way here."""
+        """See `SlotRoute.late`: all calls go the same way here."""
         return None
 
     def report_only(self, call: PendingCall) -> None:
-        """See `SlotRoute.report_only`: nothing here sends a call elsewhere."""
+        """See `SlotRoute.report_only`: no call is sent elsewhere here."""
 
     def undo_patience_after(self, silences: int) -> float:
-        """Return the seconds to wait for the answer to an undo, after so many that got no answer."""
+        """Return the timeout for the reply to an undo, after this many that got none."""
         return min(self.undo_patience * (1 << min(silences, 6)), LONGEST_WAIT)
 
     def patience_after(self, silences: int) -> float:
-        """Return the seconds to wait after so many silences: longer each time, as the wait may have been too short."""
+        """Return the timeout for a reply after this many silences: longer each time, as it may have been too short."""
         return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # 16 times a second or more exceeds it
 
     def unanswered(self) -> Iterator[PendingCall]:
-        """Yield the calls that are on their way, or wait for a link."""
+        """Yield the calls that are on their way or wait for a link."""
         sent: deque[Any] = self._link.receivers if self._link is not None else deque()
         return (call for calls in (sent, self._waiting) for call in calls if call.receiver is not None)
 
     def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
-        """Return a copy of the retry policy that the user gave the client.
+        """Return a copy of the client's retry policy.
 
-        Unless the caller asks *once*, a request that Redis cannot run just now is repeated, and that does not count;
-        nor does an outage that ends when another server takes over.
+        Unless *once*, temporary refusals do not use up its retries, and neither does an outage that a failover ends.
         """
         policy = copy.deepcopy(self.endpoint.retry())
         return policy if once else RidingOut(policy, self._clock, outages=self.endpoint.fails_over)
 
     def _heard(self, call: Any) -> None:
-        """Note that replies have come, the first of them to *call*, which was under way longest."""
+        """Measure the round trip: replies have come, the first to *call*, which was on its way longest."""
         self._heard_at = now = self._clock()
         took, before = now - call.sent_at, 0.8 * self.round_trip
         self._busy_poll.heard(now, took)  # equivalent: line dropped, for speed
@@ -395,76 +433,56 @@ class Pipeline:
         self.endpoint.detach_in_fork()
 
     def close(self) -> None:
-        """Close the link at once, and what is kept to look where to connect. A later call would open a new one."""
+        """Close the link at once, and the endpoint. A later call would open a new link."""
         self.endpoint.close()
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the link at once; what is kept to look where to connect is others' too."""
+        """Close the link at once. The endpoint may be shared, and stays open."""
         self._overdue.close()  # equivalent: line dropped, it would find nothing
-        self._closing = True
-        if self._task is not None:
-            self._task.cancel()
+        self._connector.stop()
         self._fail_waiting(RedisConnectionError("Connection closed."))
         if self._link is not None:
             self._link.close()
 
-    def _connect(self) -> None:
-        if not self._connecting:
-            self._connecting, self._closing = True, False  # equivalent: True, the line is not empty then
-            task = background(self._open_link())
-            if self._connecting:  # an eager task may be done already
-                self._task = task
+    async def _open_link(self, on_push: Receiver | None) -> Connection:
+        if self._unreadable:
+            await self._hold_off()
+        async with asyncio.timeout(self._connect_time):
+            return await open_connection(self.endpoint, on_push, self._lost, self._flow, self._heard)
 
-    async def _open_link(self) -> None:
-        error: Exception
-        try:
-            if self._unreadable:
-                await self._hold_off()
-            async with asyncio.timeout(self._connect_time):
-                link = await open_connection(self.endpoint, self._on_push, self._lost, self._flow, self._heard)
-        except TimeoutError as late:
-            self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
-            error = late if isinstance(late, RedisError) else RedisTimeoutError("Timeout connecting to server")
-            self.endpoint.unreachable()
-        except Exception as failure:
-            error = connect_error(failure)
-            self.endpoint.unreachable()
-        except asyncio.CancelledError:
-            self._connected()
-            self._fail_waiting(ConnectionCancelled("Connecting was cancelled."))
-            raise
-        else:
-            self._connected()
-            self._connect_time = FIRST_CONNECT
-            self._link = link
-            if self._closing and not self._waiting:  # `wait_for` before Python 3.12 may swallow a cancellation
-                link.close()
-            else:
-                waiting, self._waiting = self._waiting, deque()
-                for said in link.library:
-                    self.submit(_SET_INFO, said, _ignore, LONGEST_WAIT)
-                self._on_connected()
-                self._waiting += waiting
-                self._flow()
+    def _opened(self, link: Connection) -> None:
+        self._connect_time = FIRST_CONNECT
+        self._link = link
+        if self._connector.stopped and not self._waiting:
+            link.close()
             return
-        self._connected()
+        waiting, self._waiting = self._waiting, deque()
+        for said in link.library:
+            self.submit(_SET_INFO, said, _ignore, LONGEST_WAIT)
+        self._on_connected()
+        self._waiting += waiting
+        self._flow()
+
+    def _not_opened(self, error: Exception) -> None:
+        if isinstance(error, TimeoutError):
+            self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
+            if not isinstance(error, RedisError):
+                error = RedisTimeoutError("Timeout connecting to server")
+        elif not isinstance(error, ConnectionCancelled):
+            error = connect_error(error)
         self._fail_waiting(error)
 
     async def _hold_off(self) -> None:
-        """Pause after links whose answers could not be read, longer each time."""
+        """Pause after links whose replies could not be read, longer each time."""
         since = self._clock() - self._unreadable_at
         if since >= LONGEST_WAIT:
             self._unreadable = 0
         else:
             await asyncio.sleep(min(retry_delay(math.inf, self._unreadable), _LONGEST_HOLD_OFF) - since)
 
-    def _connected(self) -> None:
-        self._connecting = False
-        self._task = None
-
     def _flow(self) -> None:
-        """Send waiting calls while the link has room: a call that is not sent yet can still be given up at no cost."""
+        """Send waiting calls while the link has room. A call that was not sent can still be given up at no cost."""
         self.ready = None
         while self._waiting and self._link is not None and not self._link.full:
             call = self._waiting.popleft()
@@ -486,16 +504,16 @@ class Pipeline:
             self._unreadable += 1
             self._unreadable_at = self._clock()
         if self._waiting:  # held back when the link was full
-            self._connect()
+            self._connector.start()
         self._on_lost()
 
     def _silent(self, call: PendingCall) -> None:
-        """Give up the link over which a reply is overdue, or a call that waits too long for a link with room for it."""
+        """Close the link over which a reply is overdue, or give up a call that no link had room for in time."""
         reading = "Timeout reading from Redis: no reply in time"
         error = RedisTimeoutError(reading if self._link is not None else "Timeout connecting to server")
         quiet_since = max(call.sent_at, self._heard_at)  # defect: W6-heard
         if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
-            call.due = quiet_since + call.patience  # a crowd, or a loop that was late, is not a dead link
+            call.due = quiet_since + call.patience  # many calls, or a loop that was late, make no dead link
             return
         if call.link is None:
             call.finish(error)

@@ -1,16 +1,14 @@
-"""The Lua scripts, read from `lua/*/*.lua`: each file's header is its contract.
+"""Loads the Lua scripts from `lua/*/*.lua`; the header of each file is its contract.
 
-The header names every key and argument, and those names are declared as Lua locals in front of the script, so the
-names that callers pass, the comments and the code cannot drift apart.
+The header names every key and argument. The loader declares these names as Lua locals in front of the script, and
+finds by them which keys of a name to send. So comments, code and callers cannot drift apart.
 
-What a script defines is made anew in each run, and a library in front of everything would double what a grant costs.
-So `uses` names the libraries of a script, and of these the loader puts in its place only what the lines below call for.
-A part of a library (from a line that is not indented, behind a blank one, to the next such) comes as a whole, if a name
-that it declares or sets is used, or if it acts. What only the lines below a `slow path` call for comes there; if that
-comment is indented, it is known to its branch alone. So `lock/grant` defines two functions on its fast path.
-
-Every acquisition sends the same bytes around a name and a fresh token, and packing them anew costs more than all else
-in sending. So the command is packed once around stand-ins for both, and split there.
+A script defines its functions again in each run, and putting every library in front of it would double what a grant
+costs. So `uses` names the libraries of a script, and in the header of a library the libraries that it needs itself. The
+loader replaces the script's line by the parts that the lines below it need. A part is a block of lines that begins
+without indentation behind a blank line. It comes whole, if a name that it declares or sets is used, or if it is a
+statement that acts. A part that only the lines below a `slow path` comment need is put there. If that comment is
+indented, the part is known to its branch alone. So the fast path of `lock/grant` defines two functions.
 """
 
 import contextlib
@@ -18,10 +16,10 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, cast, final
+from typing import Any, cast, final
 
 import hiredis
 
@@ -33,6 +31,7 @@ _loader: Any = getattr(__spec__, "loader", None)
 
 # Compiled when the first script is loaded, not when the library is imported.
 _FIELD = r"(?m)^-- (KEYS|ARGV)\[(\d+)(…?)\]\s+(\w+)"
+_OPTIONAL = r"(?m)^-- KEYS\[\d+\]\s+(\w+).*left out if (\w+) is 0$"
 _USES = r"(?m)^-- uses\s+(.+)$"
 _LIKE = r"(?m)^-- like\s+(.+)$"
 _PLACE = r"(?m)^ *-- (?:uses|slow path)\b"
@@ -43,18 +42,46 @@ _STRING = r"'[^'\n]*'"
 _NAME = r"(?<![\w.])[A-Za-z_]\w*"
 
 _FLAG = "--!df flags=allow-undeclared-keys\n"
-"""With it, Dragonfly lets a script reach keys it was not given, such as that of the line of a session that waits."""
+"""With it, Dragonfly lets a script use keys that it was not given, such as the queue of another session."""
+
+_SUFFIXES = {
+    "holder": b"", "holders": b"", "fence": b":fence", "meta": b":meta", "agreed": b":agreed", "queue": b":queue",
+    "highest": b":ticket", "waiters": b":q:", "tombstone": b":t:",
+}  # fmt: skip
+"""The text behind the name in each key, by what the headers call it. Callers pass keys of other names themselves."""
+
+_COMPLETED_BY = {"waiters": "session", "tombstone": "token"}
+"""The argument with which the text of these keys ends."""
+
+Arguments = tuple[bytes | int, ...]
+
+Templates = dict[tuple[bytes | int, Arguments], list[bytes]]
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """One script: what to send, and under which names its keys and arguments are passed."""
+    """One script: what to send, and the names of its keys and arguments."""
 
     name: str
     source: bytes
     sha: bytes
     keys: tuple[str, ...]
     args: tuple[str, ...]
+    layout: tuple[tuple[bytes, int], ...]
+    """Of each key the text behind the name, and the argument that completes it, or -1."""
+    optional: int
+    """If this argument is 0, the last key is left out. It is -1 if no key may be left out."""
+    templates: Templates = field(default_factory=Templates)
+    """See `NamedScript`. A thread that renews leases uses them too."""
+
+    def keys_of(self, key: bytes, holder: bytes, args: Arguments) -> tuple[bytes, ...]:
+        """Return the keys for *args*, of the name whose holder is in *holder* and whose other keys begin with *key*."""
+        keys = tuple([
+            holder if not suffix else key + suffix + cast("bytes", args[at]) if at >= 0 else key + suffix
+            for suffix, at in self.layout
+        ])  # fmt: skip
+        return keys if self.optional < 0 or args[self.optional] else keys[:-1]
 
 
 @cache
@@ -63,41 +90,54 @@ def load(name: str) -> Script:
     text = text_of(name)
     fields: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
     prelude = rest = ""
-    for kind, position, more, field in re.findall(_FIELD, text):
-        fields[kind].append(field)
+    for kind, position, more, word in re.findall(_FIELD, text):
+        fields[kind].append(word)
         if int(position) != len(fields[kind]):
             raise ValueError(f"{name}.lua: {kind}[{position}] is out of order in the header")
         if more and position == "1":
-            rest += f"local {field} = {kind}\n"
+            rest += f"local {word} = {kind}\n"
         elif more:
-            rest += f"local {field} = {{}}\n"
-            rest += f"for at = {position}, #{kind} do {field}[at - {position} + 1] = {kind}[at] end\n"
+            rest += f"local {word} = {{}}\n"
+            rest += f"for at = {position}, #{kind} do {word}[at - {position} + 1] = {kind}[at] end\n"
     for kind, names in fields.items():
         if names and f" = {kind}\n" not in rest:
             values = ", ".join(f"{kind}[{at + 1}]" for at in range(len(names)))
             prelude += f"local {', '.join(names)} = {values}\n"
     source = (_FLAG + prelude + rest + _strip(_with_libraries(text))).encode()
     sha = hashlib.sha1(source).hexdigest().encode()
-    return Script(name, source, sha, tuple(fields["KEYS"]), tuple(fields["ARGV"]))
+    keys, args = tuple(fields["KEYS"]), tuple(fields["ARGV"])
+    places = {word: at for at, word in enumerate(args)}
+    layout = tuple((_SUFFIXES[key], places.get(_COMPLETED_BY.get(key, ""), -1)) for key in keys if key in _SUFFIXES)
+    optional = re.search(_OPTIONAL, text)
+    return Script(name, source, sha, keys, args, layout, places[optional[2]] if optional else -1)
 
 
 def source_of(name: str) -> bytes:
-    """Return the text of the script of that *name*; nothing if it is a command's."""
+    """Return the text of the script *name*, or nothing if *name* is a command."""
     return load(name).source if "/" in name else b""
 
 
 def text_of(name: str) -> str:
-    """Return what stands in a script; of one that is `like` another, that one's, with libraries of its own."""
+    """Return the text of a script file. A script `like` another is the other's text with `uses` of its own."""
     text = _read(name)
     like = re.search(_LIKE, text)
     uses = re.search(_USES, text)
     return re.sub(_USES, uses[0], _read(like[1].strip())) if like and uses else text
 
 
+def libraries_of(text: str) -> list[str]:
+    """Return the libraries that a script or library `uses`, each behind the libraries that it uses itself."""
+    uses = re.search(_USES, text)
+    found: dict[str, None] = {}
+    for library in map(str.strip, uses[1].split(",") if uses else ()):
+        found.update(dict.fromkeys([*libraries_of(_read(f"libraries/{library}")), library]))
+    return list(found)
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A part of a library: which names it declares or sets, which it uses, and whether it does anything by itself."""
+    """A part of a library: the names that it declares or sets, the names that it needs, and whether it acts."""
 
     text: str
     gives: frozenset[str]
@@ -106,7 +146,7 @@ class Part:
 
 
 def parts(library: str) -> list[Part]:
-    """Return what stands in a library, in order."""
+    """Return the parts of a library, in order."""
     return _parts(_read(f"libraries/{library}"))
 
 
@@ -125,7 +165,7 @@ def _parts(library: str) -> list[Part]:
 
 @final
 class _Places:
-    """Where in a text parts of libraries are put: each is good until its branch ends."""
+    """The lines of a text at which parts of libraries are put. Each place serves the rest of its branch."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.splitlines()
@@ -133,7 +173,7 @@ class _Places:
         self.ends = {at: self._end(at) for at, line in enumerate(self.lines) if re.match(_PLACE, line)}
 
     def needed(self, place: int) -> set[str]:
-        """Return the names used from there on to the end of its branch, but for what is below a later place."""
+        """Return the names used between *place* and the end of its branch, without what a later place serves."""
         end = self.ends.get(place, len(self.lines))
         inner = {below for at in self.ends if place < at < end for below in range(at, self.ends[at])}
         return set(_names(_strip("\n".join(self.lines[at] for at in range(place + 1, end) if at not in inner))))
@@ -144,14 +184,13 @@ class _Places:
 
 
 def _with_libraries(text: str) -> str:
-    """Put what a script needs of its libraries in each of its places."""
-    uses = re.search(_USES, text)
-    known = [part for library in uses[1].split(",") for part in parts(library.strip())] if uses else []
+    """Put into each place of a script the parts that it needs of its libraries."""
+    known = [part for library in libraries_of(text) for part in parts(library)]
     return _put(text, known, [], [part for part in known if part.acts])
 
 
 def _put(text: str, known: list[Part], there: list[Part], acting: list[Part]) -> str:
-    """Put into each of the places of *text* what it needs of the *known* and is not *there*, and the *acting* first."""
+    """Put into each place of *text* the *known* parts that it needs and that are not *there*; first the *acting*."""
     if not re.search(_PLACE, text):
         return text
     places = _Places(text)
@@ -194,51 +233,37 @@ _texts = _read_all()
 
 
 def _strip(text: str) -> str:
-    """Drop comments and indentation: the first use of a script sends all of it."""
+    """Drop comments and indentation, as the first use of a script sends all of it."""
     lines = (line.split(" -- ")[0].strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("--"))
 
-
-Arguments = tuple[bytes | int, ...]
-
-_LENGTH = LENGTH
-"""Redis's protocol puts the length before each argument, so a template fits tokens of this length only."""
-
-_STAND_IN = b"\xfe" * _LENGTH
-"""Stands for a token; these bytes occur in no UTF-8 and so in no name, prefix or other argument."""
-
-_NAME_STAND_IN = b"\xff"
-"""So many stand for the key of a name of that length."""
-
-_MOST = 256
-"""Templates kept of a script: one for each set of terms (the arguments after the token) and each length of a name."""
 
 pack: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis).pack_command
 """Its stub knows commands of one element only."""
 
 
-class Command(Protocol):
-    """What can be sent."""
+class Command:
+    """A command that can be sent: a script, or one of Redis's own."""
 
-    @property
-    def name(self) -> str:
-        """The name by which a connection remembers that it has sent the script."""
-        ...
+    __slots__ = ("name",)
 
-    def evalsha(self, args: Arguments) -> bytes:
-        """Return it for a server that has the script."""
-        ...
+    name: str
+    """Of a script, a connection remembers by this name that it has sent it."""
 
     def eval(self, args: Arguments) -> bytes:
-        """Return it for any server."""
-        ...
+        """Return the bytes for any server: of a script, all of it."""
+        raise NotImplementedError
+
+    def evalsha(self, args: Arguments) -> bytes:
+        """Return the bytes for a server that has the script."""
+        return self.eval(args)
 
 
 @final
-class PlainCommand:
-    """One that is no script, by its first *words*."""
+class PlainCommand(Command):
+    """A command of Redis's own, by its first *words*."""
 
-    __slots__ = ("_words", "name")
+    __slots__ = ("_words",)
 
     def __init__(self, *words: str) -> None:
         self._words = words
@@ -247,104 +272,73 @@ class PlainCommand:
     def eval(self, args: Arguments) -> bytes:
         return pack((*self._words, *args))
 
-    evalsha = eval  # noqa: A003  # the method above
-
 
 @final
-class PreparedScript:
-    """What to send for a script; *keys* returns the keys for its arguments."""
+class PreparedScript(Command):
+    """A script with *keys* that the caller knows."""
 
-    __slots__ = ("_keys", "_script", "name")
+    __slots__ = ("_keys", "_script")
 
-    def __init__(self, script: Script, keys: Callable[[Arguments], tuple[bytes, ...]]) -> None:
+    def __init__(self, script: Script, keys: tuple[bytes, ...]) -> None:
         self._script = script
         self.name = script.name
         self._keys = keys
 
-    def evalsha(self, args: Arguments) -> bytes:
-        """Return the command for a server that has the script."""
-        return _packed("EVALSHA", self._script.sha, self._keys(args), args)
-
     def eval(self, args: Arguments) -> bytes:
-        """Return the command that brings the script along."""
-        return _packed("EVAL", self._script.source, self._keys(args), args)
+        return _packed("EVAL", self._script.source, self._keys, args)
+
+    def evalsha(self, args: Arguments) -> bytes:
+        return _packed("EVALSHA", self._script.sha, self._keys, args)
 
 
-Layout = Callable[[bytes, Arguments], tuple[bytes, ...]]
-"""Returns the keys that a script takes, by the one that all keys of the name begin with, and by its arguments."""
+_STAND_IN = b"\xfe" * LENGTH
+_KEY_STAND_IN = b"\xff"
+"""Stand for a token, and as often as a key is long for that key. They are in no UTF-8, and so in no other argument."""
+
+_MAX_TEMPLATES = 256
+"""Maximum number of templates kept of a script."""
 
 
 @final
-class TokenScript:
-    """A script whose first argument is a token, for all names; its keys are laid out by *keys*.
+class NamedScript(Command):
+    """A script about one name; its keys follow from the header, see `Script.keys_of`.
 
-    If they do not all begin alike (*each_its_own*), no command stands for those of other names.
+    Each acquisition sends the same bytes around a name and a fresh token, and packing them costs more than all other
+    work to send them. So they are packed once per script, around stand-ins for both: for each set of terms (the
+    arguments behind the token) and each length of a key, as many names are used only once.
     """
 
-    __slots__ = ("_each_its_own", "_last", "_templates", "keys", "script")
+    __slots__ = ("_alike", "_holder", "_script", "key")
 
-    def __init__(self, script: Script, keys: Layout, *, each_its_own: bool = False) -> None:
-        self.script = script
-        self.keys = keys
-        self._each_its_own = each_its_own
-        self._templates: dict[tuple[int, Arguments], list[bytes]] = {}
-        self._last: tuple[int, Arguments, list[bytes]] = (0, (), [])
-        """In one piece, as a thread that renews leases uses the same."""
-
-    def with_stand_in(self, base: bytes, terms: Arguments) -> bytes:
-        """Return the command for a name, with the stand-in where the token goes.
-
-        A name may be used but once, so what is packed stands for all names of that length.
-        """
-        if self._each_its_own:
-            args = (_STAND_IN, *terms)
-            return _packed("EVALSHA", self.script.sha, self.keys(base, args), args)
-        length, known, template = self._last
-        if len(base) != length or terms != known:  # most are as the last one: cheaper than looking it up
-            template = self._template(len(base), terms)
-            self._last = len(base), terms, template
-        return base.join(template)
-
-    def _template(self, length: int, terms: Arguments) -> list[bytes]:
-        template = self._templates.get((length, terms))
-        if template is None:
-            if len(self._templates) >= _MOST:  # equivalent: comparison, for speed
-                self._templates.clear()
-            base, args = _NAME_STAND_IN * length, (_STAND_IN, *terms)
-            template = _packed("EVALSHA", self.script.sha, self.keys(base, args), args).split(base)
-            self._templates[length, terms] = template
-        return template
-
-
-@final
-class NamedScript:
-    """What to send for a script about the tokens of one name: whose keys begin with *base*."""
-
-    __slots__ = ("_of", "_template", "_terms", "base", "name")
-
-    def __init__(self, of: TokenScript, base: bytes) -> None:
-        self._of = of
-        self.base = base
-        self.name = of.script.name
-        self._terms: Arguments | None = None
-        self._template: list[bytes] = []
-        """For the terms asked for last: most are asked for again."""
-
-    def evalsha(self, args: Arguments) -> bytes:
-        """Return the command for a server that has the script."""
-        token, terms = args[0], args[1:]
-        if isinstance(token, bytes) and len(token) == _LENGTH:  # a message may name any token
-            if terms != self._terms:  # of a name that is used but once there is no second time
-                self._terms, self._template = terms, []
-                return self._of.with_stand_in(self.base, terms).replace(_STAND_IN, token)
-            if not self._template:
-                self._template = self._of.with_stand_in(self.base, terms).split(_STAND_IN)
-            return token.join(self._template)
-        return _packed("EVALSHA", self._of.script.sha, self._of.keys(self.base, args), args)
+    def __init__(self, script: Script, key: bytes, holder: bytes | None = None) -> None:
+        """*holder* is the key of the holder, if that is not *key*; then no other name shares a template."""
+        self._script = script
+        self.name = script.name
+        self.key = key
+        self._holder = key if holder is None else holder
+        self._alike = len(key) if self._holder == key else key
 
     def eval(self, args: Arguments) -> bytes:
-        """Return the command that brings the script along."""
-        return _packed("EVAL", self._of.script.source, self._of.keys(self.base, args), args)
+        return _packed("EVAL", self._script.source, self._script.keys_of(self.key, self._holder, args), args)
+
+    def evalsha(self, args: Arguments) -> bytes:
+        token = args[0] if args else b""
+        # The protocol puts the length before each argument. So a template fits our tokens, and not one from a message.
+        if not isinstance(token, bytes) or len(token) != LENGTH:
+            return _packed("EVALSHA", self._script.sha, self._script.keys_of(self.key, self._holder, args), args)
+        template = self._script.templates.get((self._alike, args[1:])) or self._template(args[1:])
+        return self.key.join(template).replace(_STAND_IN, token)
+
+    def _template(self, terms: Arguments) -> list[bytes]:
+        templates, args = self._script.templates, (_STAND_IN, *terms)
+        if len(templates) >= _MAX_TEMPLATES:  # equivalent: comparison, for speed
+            templates.clear()
+        key, holder = self.key, self._holder
+        if key == holder:
+            key = holder = _KEY_STAND_IN * len(key)
+        packed = _packed("EVALSHA", self._script.sha, self._script.keys_of(key, holder, args), args)
+        template = templates[self._alike, terms] = packed.split(_KEY_STAND_IN * len(key))
+        return template
 
 
 def _packed(command: str, script: bytes, keys: tuple[bytes, ...], args: Arguments) -> bytes:

@@ -1,10 +1,10 @@
-"""The primary that Sentinels name, and the links to it: they end as soon as the Sentinels name another.
+"""The primary that Sentinels name. Links to it are closed as soon as the Sentinels name another.
 
-A primary that is replaced on purpose, or cut off, goes on answering for a while, to its old links as well (SENTINEL
-FAILOVER: up to 11 s were seen on Redis 7.0). What is granted and renewed there is lost. So all Sentinels are asked
-every half second for as long as there are links, and what the newest configuration says counts: of a majority, as
-each failover is known to one, and of that one too, though it answers later. The questions go over connections of our
-own, since the user's clients of Sentinels may belong to another loop.
+A primary that is replaced on purpose, or cut off, keeps answering for a while (up to 11 s were seen after SENTINEL
+FAILOVER on Redis 7.0). Leases that it grants or renews then are lost. So all Sentinels are asked every half second
+while there are links, and the newest configuration counts. A majority must answer, since each failover is known to a
+majority. A Sentinel that answers later counts as well. The requests use connections of our own, as the user's clients
+of Sentinels may belong to another loop.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .clients import Server, place_of
-from .connection import Connection, connected
+from .connection import Connection, Endpoint, connected
 from .pipeline import PendingCall, Pipeline
 from .scripts import PlainCommand
 
-_LOOK_EVERY = 0.5
-"""Seconds from one answer of the Sentinels to the next question."""
+_LOOK_INTERVAL = 0.5
+"""Interval in seconds between the Sentinels' answer and the next request."""
 
-_LOOK_SOON = 0.05
-"""The same during a failover: what is granted where it comes from is lost."""
+_FAILOVER_INTERVAL = 0.05
+"""The same during a failover: leases granted by the former primary are lost."""
 
 _REMEMBERED = 3.0
-"""Seconds for which a newer configuration counts more than what a majority has: Sentinels tell it each other in 2 s."""
+"""Seconds for which a newer configuration counts more than an older one of a majority. Sentinels exchange it in 2 s."""
 
 _PATIENCE = 0.5
-"""Seconds to wait for a Sentinel, and as long to connect to it: the others are asked at the same time."""
+"""Timeout in seconds for a Sentinel's reply, and for connecting to it. All are asked at the same time."""
 
 _STATE = PlainCommand("SENTINEL", "MASTER")
-"""Tells the number of the configuration; but its address is that of before until the failover is over."""
+"""Says the number of the configuration. Its address is the former primary's until the failover is over."""
 
 _ADDRESS = PlainCommand("SENTINEL", "GET-MASTER-ADDR-BY-NAME")
 """From the promotion on, the Sentinel that leads the failover answers with the new address."""
@@ -43,8 +43,8 @@ Address = tuple[str, int]
 
 
 @final
-class SentinelPrimary:
-    """Of one pool that redis-py's `Sentinel.master_for` made: an `Endpoint`."""
+class SentinelPrimary(Endpoint):
+    """The primary behind one pool that redis-py's `Sentinel.master_for` made."""
 
     fails_over = True
 
@@ -62,13 +62,13 @@ class SentinelPrimary:
         self._epoch = -1
         self._address: Address | None = None
         self._remembered_until = -math.inf
-        """How long that configuration counts more than an older one, which a majority may still have."""
+        """Until when that configuration counts more than an older one, which a majority may still have."""
 
     async def connect(self) -> Any:
-        """Return a connection to the present primary.
+        """Return a connection to the primary.
 
         Raises:
-            MasterNotFoundError: No Sentinel names one that it takes to be up.
+            MasterNotFoundError: No Sentinel names a primary that it considers up.
         """
         future: asyncio.Future[_Inquiry] = self._loop.create_future()
         inquiry = _Inquiry(
@@ -83,14 +83,11 @@ class SentinelPrimary:
         return await connected(connection, lambda: connection.connect_to(address))
 
     def opened(self, connection: Any, link: Connection) -> None:
-        """End *link* when the Sentinels name another primary than the one that it leads to."""
+        """Close *link* when the Sentinels name another primary than the one that it leads to."""
         self._links = [(other, address) for other, address in self._links if other.lost is None]
         self._links.append((link, (connection.host, connection.port)))
         if self._timer is None and self._looking is None:
             self._look_later()
-
-    def unreachable(self) -> None:
-        pass
 
     def retry(self) -> Retry:
         return Server(self._pool).retry()
@@ -108,12 +105,12 @@ class SentinelPrimary:
             pipeline.detach_in_fork()
 
     def _look_later(self, *, soon: bool = False) -> None:
-        self._timer = self._loop.call_later(_LOOK_SOON if soon else _LOOK_EVERY, self._look)
+        self._timer = self._loop.call_later(_FAILOVER_INTERVAL if soon else _LOOK_INTERVAL, self._look)
 
     def _look(self) -> None:
         self._timer = None
         self._looking = _Inquiry(self._pool, self._looked, self._end_others)
-        self._looking.begin(self._sentinels)  # which may end at once, as eager tasks that connect are refused at once
+        self._looking.begin(self._sentinels)  # may end at once: an eager task that connects may be refused at once
 
     def _looked(self, inquiry: "_Inquiry") -> None:
         if inquiry is not self._looking:  # closed meanwhile
@@ -123,14 +120,14 @@ class SentinelPrimary:
         self._end_others(inquiry)
 
     def _newest(self, inquiry: "_Inquiry") -> Address | None:
-        """Return the primary by what *inquiry* has found, or by what was found a moment ago, if that is newer."""
+        """Return the primary that *inquiry* has found, or the one found shortly before, if that is newer."""
         now = self._clock()
         if inquiry.epoch >= self._epoch or now >= self._remembered_until:
             self._epoch, self._address, self._remembered_until = inquiry.epoch, inquiry.address, now + _REMEMBERED
         return self._address
 
     def _end_others(self, inquiry: "_Inquiry") -> None:
-        """Close the links that do not lead to the primary."""
+        """Close the links to any other server."""
         primary = self._newest(inquiry)
         if primary is not None:
             where = "{}:{}".format(*primary)
@@ -141,13 +138,13 @@ class SentinelPrimary:
 
 
 class _State(NamedTuple):
-    """What a Sentinel knows of the primary."""
+    """The primary as a Sentinel knows it."""
 
     flags: str
     epoch: int
     address: Address
     others: int
-    """Sentinels that it knows besides itself."""
+    """Number of other Sentinels that it knows."""
 
     @classmethod
     def of(cls, reply: Any) -> "_State":
@@ -161,23 +158,25 @@ class _State(NamedTuple):
 
 @final
 class _Inquiry:
-    """Asks all Sentinels at once; *tell* is called, later, when a majority has answered, or nobody else will.
+    """Asks all Sentinels at once. *on_result* is called when a majority has answered, or no more Sentinels will.
 
-    *correct* is called when one that answers after that knows a newer configuration: at first only the Sentinel does
-    that led the failover.
+    *on_newer* is called when a later answer has a newer configuration. At first only the Sentinel that led the failover
+    knows it.
     """
 
-    def __init__(self, pool: Any, tell: Callable[["_Inquiry"], None], correct: Callable[["_Inquiry"], None]) -> None:
+    def __init__(
+        self, pool: Any, on_result: Callable[["_Inquiry"], None], on_newer: Callable[["_Inquiry"], None]
+    ) -> None:
         manager = pool.sentinel_manager
         self._fewest_others: int = manager.min_other_sentinels
         self._forced_host: str | None = getattr(manager, "_force_master_ip", None)
         self._service: bytes = pool.service_name.encode()
         self._missing = self._majority = self._answered = 0
-        self._tell: Callable[[_Inquiry], None] | None = tell
-        self._correct = correct
+        self._on_result: Callable[[_Inquiry], None] | None = on_result
+        self._on_newer = on_newer
         self.epoch = -1
         self.address: Address | None = None
-        """Of the newest configuration; None where that has no primary which is up, or nobody has answered."""
+        """The primary of the newest configuration. None means that it is down, or that no Sentinel has answered."""
         self.failing_over = False
         self._said: dict[str, str] = {}
         self._states: dict[str, Any] = {}
@@ -190,7 +189,7 @@ class _Inquiry:
             pipeline.submit(_ADDRESS, (self._service,), self._take, _PATIENCE, place, unsent=_PATIENCE)
 
     def why(self) -> str:
-        """Return what each Sentinel said instead of a primary."""
+        """Return each Sentinel's reason not to name a primary."""
         return "; ".join(f"Sentinel {place}: {said}" for place, said in self._said.items()) or "there is no Sentinel"
 
     def _note(self, call: PendingCall, reply: Any) -> None:
@@ -206,11 +205,11 @@ class _Inquiry:
         else:
             self._answered += 1
             self._read(call.subject, state, found)
-        if self._tell is not None and (self._answered >= self._majority or not self._missing):
-            tell, self._tell = self._tell, None
-            tell(self)
-        elif self._tell is None and self.epoch > before:
-            self._correct(self)
+        if self._on_result is not None and (self._answered >= self._majority or not self._missing):
+            on_result, self._on_result = self._on_result, None
+            on_result(self)
+        elif self._on_result is None and self.epoch > before:
+            self._on_newer(self)
 
     def _read(self, place: str, state: "_State", address: Address) -> None:
         flags = state.flags

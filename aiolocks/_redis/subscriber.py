@@ -1,8 +1,8 @@
-"""The channel over which a session is told of its turns: one connection, open while a caller waits.
+"""Receives the wake-ups of a session, over one connection that is open while a caller waits.
 
-A notice is a hint. A waiter that misses one finds its grant at its next re-check, and after every (re)subscription all
-waiters are re-checked: a session enqueues first and subscribes then, so a turn that comes too early passes it over but
-is not lost. (Subscribing first would cost each first waiter a round trip, and the re-check is needed anyway.)
+A wake-up is a hint. A waiter that misses it finds its grant at its next re-check. A session queues first and subscribes
+then, so an early grant passes it over but is not lost: after each subscription all waiters are re-checked. (Subscribing
+first would cost each first waiter a round trip, and the re-check is needed anyway.)
 """
 
 import asyncio
@@ -12,34 +12,36 @@ from typing import Any, final
 
 from redis.exceptions import AskError, NoPermissionError, ResponseError
 
-from .._core.background import background
 from .._core.keys import of_shard
 from .._core.slots import slot_of
-from .connection import Connection, ConnectionCancelled, Endpoint, open_connection
+from .connection import Connection, ConnectionCancelled, Connector, Endpoint, open_connection
 from .scripts import pack
 
-_LONGEST_CONNECT = 5.0
+_CONNECT_TIMEOUT = 5.0
 _NOTICE = re.compile(rb"(\S+) (-?\d{1,16}) (\d{1,15}) (.+)", re.DOTALL)
 """Token, fencing token, ms of the lease (or the limit, when the fencing token is -1), key of the holder. Any client can
 publish anything, and a fencing token is below 2**53."""
 
-_MOST_UNUSED = 64
-"""Channels that nobody waits at and that are still listened to: at a busy name there is soon somebody again."""
+_MAX_UNUSED = 64
+"""Maximum number of channels that stay subscribed without a waiter: a busy name soon has a waiter again."""
 
-_LONGEST_PAUSE = 1.0
-"""Seconds between attempts to connect; meanwhile re-checks go on over the other connection."""
+_MAX_PAUSE = 1.0
+"""Maximum interval in seconds between attempts to connect. Re-checks go on over the other connection."""
 
 
 @final
 class Subscriber:
-    """Subscribes when asked to listen, and goes on until closed."""
+    """Subscribes when asked to listen, and stays subscribed until closed.
+
+    Invariant: there is a link, an attempt to connect, or a timer for the next attempt, while a channel is wanted.
+    """
 
     def __init__(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], *,
         on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[bytes], None],
         on_forbidden: Callable[[], None], on_moved: Callable[[bytes], None] = lambda channel: None,
     ) -> None:  # fmt: skip
-        """*on_moved* is told of a channel of a Cluster's shards that has gone to another node."""
+        """*on_moved* gets a shard channel whose slot has moved to another node."""
         self._endpoint = endpoint
         self._loop = loop
         self._clock = clock
@@ -48,23 +50,21 @@ class Subscriber:
         self._on_forbidden = on_forbidden
         self._on_moved = on_moved
         self._unused: dict[bytes, None] = {}
-        """Channels of shards that nobody waits at now, the longest unused first."""
+        """Shard channels without a waiter, the longest unused first."""
         self._wanted: set[bytes] = set()
         self._confirmed: dict[bytes, float] = {}
-        """Since when the subscription to each channel has been confirmed on this link."""
+        """When the subscription to each channel was confirmed on this link."""
         self._link: Connection | None = None
-        self._connecting = False
-        self._closing = False
-        self._task: asyncio.Task[None] | None = None
+        self._connector = Connector(endpoint, self._open_link, self._opened, self._not_opened)
         self._retry: asyncio.TimerHandle | None = None
         self._failures = 0
         self._asked_at = 0.0
 
     def listen(self, channel: bytes) -> None:
-        """Subscribe to *channel*, unless that is done or on its way."""
+        """Subscribe to *channel*, unless it is subscribed or the request is on its way."""
         self._unused.pop(channel, None)
         if channel in self._wanted:
-            if channel not in self._confirmed and self._clock() - self._asked_at > _LONGEST_CONNECT:
+            if channel not in self._confirmed and self._clock() - self._asked_at > _CONNECT_TIMEOUT:
                 self.reconnect()
             return
         self._wanted.add(channel)
@@ -75,12 +75,12 @@ class Subscriber:
             self._connect()
 
     def leave(self, channel: bytes) -> None:
-        """Note that nobody waits at *channel* for now; it is given up some time, as there may be one for each name."""
+        """Record that *channel* has no waiter. Unused channels are limited, as each name may have its own."""
         if self._link is None:
             self.forget(channel)
         elif channel in self._wanted:
             self._unused[channel] = None
-            if len(self._unused) > _MOST_UNUSED:
+            if len(self._unused) > _MAX_UNUSED:
                 unused = next(iter(self._unused))
                 self.forget(unused)
                 self._link.send(pack(("SUNSUBSCRIBE", unused)), None)
@@ -90,7 +90,7 @@ class Subscriber:
         return self._confirmed.get(channel, at + 1.0) <= at  # equivalent: constant, any moment after it
 
     def reconnect(self) -> None:
-        """Take a new connection: the server finds no subscriber, so this one must be dead."""
+        """Open a new connection. The server finds no subscriber, so this connection must be dead."""
         if self._link is not None:
             self._link.close()
 
@@ -106,9 +106,7 @@ class Subscriber:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        if self._task is not None:
-            self._closing = True
-            self._task.cancel()
+        self._connector.stop()
         if self._link is not None:
             link, self._link = self._link, None
             link.send(pack(("UNSUBSCRIBE",)), None)  # the in-memory server does not notice a closed connection
@@ -116,70 +114,54 @@ class Subscriber:
 
     def _connect(self) -> None:
         self._retry = None
-        if not self._connecting:
-            self._connecting, self._closing = True, False
-            task = background(self._open_link())
-            if self._connecting:  # an eager task may be done already
-                self._task = task
+        self._connector.start()
 
-    async def _open_link(self) -> None:
-        try:
-            async with asyncio.timeout(_LONGEST_CONNECT):
-                link = await open_connection(self._endpoint, self._pushed, self._lost)
-        except Exception:  # whatever it is, re-checks go on, and their errors reach the waiters
-            self._connected()
-            self._endpoint.unreachable()
+    async def _open_link(self) -> Connection:
+        async with asyncio.timeout(_CONNECT_TIMEOUT):
+            return await open_connection(self._endpoint, self._pushed, self._lost)
+
+    def _not_opened(self, error: Exception) -> None:
+        if isinstance(error, ConnectionCancelled) and not (self._connector.stopped and self._wanted):
+            self._wanted.clear()  # the loop is about to end; if it is not, the next re-check asks to listen
+        else:  # re-checks go on, and report their errors to the waiters
             self._try_later()
-        except asyncio.CancelledError:
-            self._connected()
-            if not self._closing:  # the loop is about to end; if not, the next re-check asks to listen
-                self._wanted.clear()
-            elif self._wanted:  # a caller has asked to listen since
-                self._try_later()
-            raise
-        else:
-            self._connected()
-            if self._wanted:
-                self._link = link
-                for said in link.library:
-                    link.send(pack(("CLIENT", "SETINFO", *said)), lambda reply: None)
-                self._asked_at = self._clock()
-                self._subscribe(link, tuple(sorted(self._wanted)))  # in one order, so that a simulation can be repeated
-            else:  # closed meanwhile
-                link.close()
+
+    def _opened(self, link: Connection) -> None:
+        if not self._wanted:  # closed meanwhile
+            link.close()
+            return
+        self._link = link
+        for said in link.library:
+            link.send(pack(("CLIENT", "SETINFO", *said)), lambda reply: None)
+        self._asked_at = self._clock()
+        self._subscribe(link, tuple(sorted(self._wanted)))  # in one order, so that a simulation can be repeated
 
     def _subscribe(self, link: Connection, channels: tuple[bytes, ...]) -> None:
         usual = tuple(channel for channel in channels if not of_shard(channel))
         if usual:
             link.send(pack(("SUBSCRIBE", *usual)), None)
         for channel in channels:
-            if of_shard(channel):  # each by itself: they may be in different slots
+            if of_shard(channel):  # one command each, as they may be in different slots
                 link.send(pack(("SSUBSCRIBE", channel)), None)
 
     def forget(self, channel: bytes) -> None:
-        """Take *channel* for one that was not subscribed to."""
+        """Treat *channel* as not subscribed."""
         self._wanted.discard(channel)
         self._confirmed.pop(channel, None)
         self._unused.pop(channel, None)
 
-    def _connected(self) -> None:
-        self._connecting = False
-        self._task = None
-
     def _try_later(self) -> None:
         self._failures += 1
         if self._retry is None and self._wanted:
-            pause = min(0.02 * 2 ** min(self._failures, 6), _LONGEST_PAUSE)
+            pause = min(0.02 * 2 ** min(self._failures, 6), _MAX_PAUSE)
             self._retry = self._loop.call_later(pause, self._connect)
 
     def _lost(self, reason: Exception) -> None:
         self._link = None
         self._confirmed.clear()
-        for channel in tuple(self._unused):  # for these alone none is tried again: the node may be gone for good
+        for channel in tuple(self._unused):  # not worth a new connection: the node may be gone for ever
             self.forget(channel)
-        if isinstance(
-            reason, ConnectionCancelled
-        ):  # the loop is about to end; if not, the next re-check asks to listen
+        if isinstance(reason, ConnectionCancelled):  # as in `_not_opened`
             self._wanted.clear()
         if self._wanted:
             self._try_later()
@@ -208,7 +190,7 @@ class Subscriber:
                     self._on_subscribed(channel)
             case [b"sunsubscribe", bytes(channel), _]:
                 # defect: I2-ended
-                if channel in self._wanted:  # the server has ended it, as the slot has gone to another
+                if channel in self._wanted:  # the server has ended it, as the slot has moved
                     self.forget(channel)
                     self._on_moved(channel)
             case [b"message" | b"smessage", _, bytes(notice)]:

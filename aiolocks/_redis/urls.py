@@ -1,4 +1,8 @@
-"""Clients made from a URL, with redis-py's own reading of what the URL holds."""
+"""Makes a client from a URL, whose options redis-py parses.
+
+`memory://` is a server inside this process with the same Lua scripts, for demos, tests and single-process programs. It
+is fakeredis, which the extra 'memory' of aiolocks installs; it is imported when a client is made.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -11,28 +15,30 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 
 from .clients import Client, behind_sentinels, pool_of
-from .in_memory import SCHEME, memory_client
 
-_FIRST_SENTINEL = 26379
-"""The port of a Sentinel, unless the URL says another."""
+SCHEME = "memory://"
 
-_FIRST_NODE = 6379
-"""The same of a node of a Cluster."""
+_memories: dict[str, Any] = {}
+"""The named in-memory servers, for as long as the process lives."""
+
+_SENTINEL_PORT = 26379
+_NODE_PORT = 6379
+"""Default ports of a Sentinel, and of a node of a Cluster."""
 
 _FOR_SENTINELS = "sentinel_"
-"""How the options begin that concern the Sentinels alone."""
+"""Prefix of the options for Sentinels only."""
 
 _SHARED = ("ssl_", "socket_")
-"""How those begin that concern Sentinels and servers."""
+"""Prefixes of the options for both Sentinels and servers."""
 
 
 def client_of(url: str, **terms: Any) -> Any:
-    """Return a client for *url*, made with *terms* of redis-py's besides.
+    """Return a client for *url*, with *terms* as more options of redis-py.
 
     The scheme is checked here, as redis-py's error would not name ours.
 
     Raises:
-        ValueError: A URL of another kind, or that cannot be read.
+        ValueError: A URL of another kind, or one that cannot be read.
         ImportError: ``memory://`` without its extra.
     """
     if url.startswith(SCHEME):
@@ -52,7 +58,7 @@ def client_of(url: str, **terms: Any) -> Any:
     try:
         return makers[scheme](scheme, rest, terms)
     except (ValueError, TypeError):
-        pass  # its text quotes the URL, which may hold the password; so it is not even the context of ours
+        pass  # its text quotes the URL, which may hold the password, so it must not be the context of our error either
     raise ValueError(
         f"url cannot be read; it looks like {_LOOKS[scheme]}, with special characters of a password written as %XX"
     )
@@ -72,7 +78,7 @@ _LOOKS = {
 
 
 async def close_client(client: Client) -> None:
-    """Close *client*, which `client_of` made, and what was made for it."""
+    """Close *client*, which `client_of` made, and the clients of its Sentinels."""
     await client.aclose()
     pool = pool_of(client)
     if behind_sentinels(pool):
@@ -80,9 +86,31 @@ async def close_client(client: Client) -> None:
             await sentinel.aclose()
 
 
+def memory_client(url: str) -> Redis:
+    """Return a client of the in-memory server that *url* names: ``memory://`` is private, ``memory://NAME`` shared.
+
+    Raises:
+        ImportError: The extra is not installed.
+        ValueError: The URL holds more than a name.
+    """
+    try:
+        from fakeredis import FakeAsyncRedis, FakeServer
+    except ImportError as error:
+        raise ImportError("memory:// needs the extra 'memory' of aiolocks") from error
+    name = url.removeprefix(SCHEME).rstrip("/")
+    if not set(name).isdisjoint("/?#@"):
+        raise ValueError("memory:// takes a name and nothing else, such as memory://tests")
+    name = unquote(name)
+    server = FakeServer(version=(7,)) if not name else _memories.get(name)
+    if server is None:
+        server = _memories[name] = FakeServer(version=(7,))
+    client: Redis = FakeAsyncRedis(server=server)
+    return client
+
+
 def _one_server(scheme: str, rest: str, terms: dict[str, Any]) -> Redis:
     client: Redis = cast("Any", Redis).from_url(f"{scheme}://{rest}", **terms)
-    usual = _usual_retry()  # made from a URL, redis-py's client has none: one lost answer is an error
+    usual = _usual_retry()  # redis-py's client from a URL has no retries: one lost reply would be an error
     never = client.connection_pool.connection_kwargs.get("retry_on_timeout") is False
     if usual is not None and not never and "retry" not in terms:
         client.set_retry(usual)
@@ -100,7 +128,7 @@ def of_node(url: str, host: str, port: int) -> str:
 def _split(rest: str) -> tuple[str, str, str, str]:
     """Return the credentials with their ``@``, the hosts, the path and the options.
 
-    urllib knows one host; several, one of them in brackets, some versions of Python take for a broken one.
+    urllib knows one host. In some versions of Python it refuses several hosts if one of them is in brackets.
     """
     place, _, options = rest.partition("#")[0].partition("?")
     netloc, _, path = place.partition("/")
@@ -133,7 +161,7 @@ def _behind_sentinels(scheme: str, rest: str, more: dict[str, Any]) -> Redis:
     of_sentinels = _parsed("localhost", "", {**shared, **theirs}) | more
     if scheme == "rediss+sentinel":
         terms["ssl"] = of_sentinels["ssl"] = True
-    addresses = [_address(host, _FIRST_SENTINEL) for host in hosts.split(",")]
+    addresses = [_address(host, _SENTINEL_PORT) for host in hosts.split(",")]
     manager = cast("Any", Sentinel)(addresses, sentinel_kwargs=of_sentinels)
     usual = _usual_retry()
     if usual is not None and terms.get("retry_on_timeout") is not False:
@@ -149,7 +177,7 @@ def _of_cluster(scheme: str, rest: str, more: dict[str, Any]) -> RedisCluster:
     terms = _parsed(f"{credentials}localhost", "", dict(parse_qsl(options))) | more
     if scheme == "rediss+cluster":
         terms["ssl"] = True
-    nodes = [cast("Any", ClusterNode)(*_address(host, _FIRST_NODE)) for host in hosts.split(",")]
+    nodes = [cast("Any", ClusterNode)(*_address(host, _NODE_PORT)) for host in hosts.split(",")]
     client: RedisCluster = cast("Any", RedisCluster)(startup_nodes=nodes, **terms)
     return client
 

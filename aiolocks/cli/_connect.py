@@ -22,7 +22,7 @@ from .._core.keys import Keys
 from .._manager import LockManager
 from .._redis import clients, urls
 from .._redis.clients import behind_sentinels
-from .._redis.in_memory import SCHEME
+from .._redis.urls import SCHEME
 from ._arguments import URL_VARIABLE, Unusable
 
 PATIENCE = 5.0

@@ -54,9 +54,8 @@ def _text(name: str) -> str:
 
 
 def _used_by(name: str) -> list[str]:
-    """Return the libraries that a script names."""
-    used = re.findall(r"^-- uses\s+(.+)$", _text(name), re.MULTILINE)
-    return [library.strip() for line in used for library in line.split(",")]
+    """Return the libraries that a script names, and those that they name."""
+    return _scripts.libraries_of(_text(name))
 
 
 def _given_by(*libraries: str) -> set[str]:
@@ -112,6 +111,14 @@ def test_of_a_library_comes_what_is_used_and_what_that_uses(load_text: LoadText)
     ]  # fmt: skip
     both = _code(load_text, "-- uses  some\nreturn two()", some=ONE_AND_TWO)
     assert [line for line in both if "function" in line] == ["local function one()", "local function two()"]
+
+
+def test_a_library_brings_the_libraries_that_it_uses(backend: Redis, load_text: LoadText) -> None:
+    more = "-- Another.\n-- uses  some\n\nlocal function three()\n  return two() + 2\nend\n"
+    script = load_text("-- uses  more\nreturn three()", some=ONE_AND_TWO, more=more)
+    assert _run(backend, script) == 3
+    both = load_text("-- uses  more, some\nreturn three()", some=ONE_AND_TWO, more=more)
+    assert both.source == script.source, "it comes once, ahead of the library that uses it"
 
 
 def test_libraries_come_in_the_order_named_and_their_parts_in_that_of_the_text(
@@ -262,7 +269,7 @@ def test_a_library_says_which_names_it_needs(name: str) -> None:
     used = _given_by(*quoted & {*LIBRARIES})
     found = names_free_in(text) - _NOT_DECLARED
     assert found - used == words
-    assert not re.search(r"-- uses\b", text), "the `uses` of a script tells them all"
+    assert {*_used_by(f"libraries/{name}")} <= quoted
     assert all(_given_by(library) & found for library in quoted & {*LIBRARIES})
 
 

@@ -385,13 +385,13 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W6 each_reply_starts_the_patience_of_the_calls_behind_it_again":
             _by(instead("W6-heard", "quiet_since = call.sent_at")),
     },
-    "unit/redis/router": {
+    "unit/redis/cluster": {
         "I4 a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking":
-            _by(instead("I4-asking", "call.asking = False"), instead("I4-whole", "call.via = self")),
+            _by(instead("I4-asking", "self._asking = False"), without("I4-whole")),
         "I4 what_a_node_cannot_do_just_now_is_asked_again_by_the_lock":
             _by(_unknown("_NOT_NOW", "TRYAGAIN "), rows=("refusal0",), says="TryAgainError"),
         "I1 a_call_that_was_given_up_is_not_sent_again": _by(
-            instead("I1-abandoned", "if call.redirects >= _MOST_REDIRECTS or (not moved and not router.may_ask()):"),
+            instead("I1-abandoned", "if self.count >= _MAX_REDIRECTS or (not moved and not router.may_ask()):"),
         ),
     },
     "faults/cut_off": {

@@ -27,8 +27,8 @@ from aiolocks._grantors.wait_queue import WaitQueue
 from aiolocks._primitives import semaphore as _semaphore
 from aiolocks._redis import busy_poll as _busy_poll
 from aiolocks._redis.clients import pool_of
+from aiolocks._redis.cluster import Node, Router
 from aiolocks._redis.pipeline import Pipeline
-from aiolocks._redis.router import Node, Router
 from aiolocks.testing import FaultProxy, JumpingLoop
 from aiolocks.testing._resp import Pairing, Scanner
 

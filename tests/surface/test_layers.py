@@ -32,7 +32,7 @@ LONGEST_PATH = 16
 
 LONGEST_PATH_OF_FOLDERS = 9
 REQUIRED = {"redis", "hiredis", "anyio"}
-ON_DEMAND = {"in_memory": {"fakeredis"}}
+ON_DEMAND = {"urls": {"fakeredis"}}
 files = sorted(PACKAGE.rglob("*.py"))
 
 Graph = Mapping[str, set[str]]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._core.keys import Keys
 from ..._redis import clients
-from ..._redis.in_memory import SCHEME
+from ..._redis.urls import SCHEME
 from .. import _arguments
 from .._connect import answering, client_of, connect, place_of
 from .._nodes import Primaries, primaries

@@ -14,7 +14,7 @@ from aiolocks._core.keys import Keys
 from aiolocks._core.slots import SLOTS, slot_of
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
-from aiolocks._redis.router import Router
+from aiolocks._redis.cluster import Router
 from tests.support.answering import SILENCE, Asked, Later
 from tests.support.answering_nodes import HOST, Node, Nodes
 from tests.support.virtual import clock

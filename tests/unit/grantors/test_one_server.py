@@ -17,11 +17,11 @@ from aiolocks import LimitMismatchError, Lock
 from aiolocks._core.answers import NotNowError
 from aiolocks._core.keys import Keys
 from aiolocks._engine.request import LONGEST_RETRY, Busy, Granted, Queued, Request
-from aiolocks._grantors.families import Together
+from aiolocks._grantors.families import RenewalBatch
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from aiolocks._redis.endpoints import Pipelines
-from aiolocks._redis.scripts import load
+from aiolocks._redis.scripts import PreparedScript, load
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.extension import Adding
 from tests.support.pipelines import pipeline_in
@@ -56,7 +56,7 @@ class Scene:
         self.pipelines: list[Pipelines] = []
 
     @property
-    def together(self) -> Together:
+    def together(self) -> RenewalBatch:
         together = self.grantor.together
         assert together is not None
         return together
@@ -745,7 +745,8 @@ async def test_a_busy_server_is_ridden_out_for_ten_seconds_or_the_lease(ttl: flo
 async def test_a_question_goes_with_its_arguments_and_its_own_keys_if_it_has_any() -> None:
     async with scene(lock_statistics=statistics(3, 0)) as there:
         assert await there.grantor.ask("statistics", (0,)) == statistics(3, 0)
-        assert await there.grantor.ask_once("statistics", (7,), keys=(b"a", b"b")) == statistics(3, 0)
+        script = PreparedScript(load("lock/statistics"), (b"a", b"b"))
+        assert await there.grantor.ask_once(script, (7,)) == statistics(3, 0)
         first, second = there.asked("lock_statistics")
         assert first.arguments == [b"0"]
         assert first.keys[0] == BASE
@@ -757,15 +758,15 @@ async def test_a_request_as_a_waiter_names_its_session_and_passes_grants_on() ->
     async with scene("semaphore") as there:
         other, turn = await there.wait_in_line()
         there.says["semaphore_resize"] = [5, other.token, b"41", b"30000"]
-        answer = await there.grantor.ask_once("resize", (5,), as_waiter=True)
+        answer = await there.grantor.ask_once("resize", (5, -1), as_waiter=True)
         assert answer[0] == 5
         assert turn.result().fence == 41
         asked = there.asked("semaphore_resize")[0]
-        assert asked.arguments == [b"5", there.session.context.id, b"aiolocks:wake:", b"3000"]
+        assert asked.arguments == [b"5", b"-1", there.session.context.id, b"aiolocks:wake:", b"3000"]
         assert asked.keys[3] == b"aiolocks:semaphore:{orders}:q:" + there.session.context.id
         there.says["semaphore_resize"] = ResponseError("OOM command not allowed")
         with pytest.raises(ResponseError, match="OOM"):
-            await there.grantor.ask_once("resize", (5,), as_waiter=True)
+            await there.grantor.ask_once("resize", (5, -1), as_waiter=True)
 
 
 async def test_a_question_is_asked_as_often_as_the_client_would_try_if_it_does_no_harm() -> None:

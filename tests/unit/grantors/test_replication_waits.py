@@ -10,23 +10,21 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks._grantors.replication import AlwaysEval, Replication
+from aiolocks._grantors.replication import Replication
 from aiolocks._redis.clients import Server
 from aiolocks._redis.pipeline import PendingCall
-from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
+from aiolocks._redis.scripts import Arguments, Command, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.virtual import clock
 
 
-class Write:
+class Write(Command):
     """What is to be waited for."""
 
     name = "SET"
 
     def eval(self, args: Arguments) -> bytes:
         return pack(("SET", *args))
-
-    evalsha = eval  # noqa: A003  # as Redis calls both
 
 
 class Waiting:
@@ -191,11 +189,3 @@ async def test_the_time_to_connect_does_not_count() -> None:
         there.ask("it", 1, 0.1)
         await asyncio.sleep(5)
         assert there.over == {"it": (0.6, 0)}
-
-
-def test_a_script_to_be_waited_for_is_sent_whole_each_time() -> None:
-    """Sent again after NOSCRIPT, it would come behind its own WAIT."""
-    bound = PreparedScript(load("lock/grant"), lambda _: (b"key",))
-    whole, args = AlwaysEval(bound), (b"t" * 32, 30_000)
-    assert whole.name == bound.name
-    assert whole.evalsha(args) == whole.eval(args) == bound.eval(args)

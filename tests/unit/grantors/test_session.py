@@ -28,9 +28,9 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.parts import Part
 from aiolocks._grantors.session import Session, _sessions
-from aiolocks._redis.in_memory import memory_client
 from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import PlainCommand
+from aiolocks._redis.urls import memory_client
 from aiolocks.testing import ScriptedGrantor
 from tests.support.answering import SILENCE, Answering, Asked, ended
 from tests.support.network import until

@@ -9,7 +9,7 @@ from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
 from aiolocks import Lock, MultiLock, RLock, RWLock, Semaphore
 from aiolocks._redis.clients import place_of, server_of
-from aiolocks._redis.in_memory import memory_client
+from aiolocks._redis.urls import memory_client
 from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
 from tests.support.primitives import EVERY_ROW

@@ -6,13 +6,14 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock
 from aiolocks._redis.busy_poll import BusyPoll
+from aiolocks._redis.pipeline import PendingCall
 from tests.support.inside import count_busy_turns, stay_awake_for
 from tests.support.servers import RedisServer
 
@@ -50,7 +51,7 @@ class Night:
 
     def ask(self) -> Asked:
         asked = Asked(self.now)
-        self.vigil.expect(asked)
+        self.vigil.expect(cast("PendingCall", asked))
         return asked
 
 

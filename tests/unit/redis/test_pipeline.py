@@ -19,12 +19,12 @@ from aiolocks._engine.context import lease_clock
 from aiolocks._redis.clients import Server
 from aiolocks._redis.connection import Connection
 from aiolocks._redis.pipeline import PendingCall, Pipeline
-from aiolocks._redis.scripts import Arguments, PlainCommand, PreparedScript, load, pack
+from aiolocks._redis.scripts import Arguments, Command, NamedScript, PlainCommand, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.virtual import clock
 
 
-class Echo:
+class Echo(Command):
     """A command that cannot be packed with a `bad` word. If *known*, it goes by a digest that no server has."""
 
     def __init__(self, *, known: bool = False) -> None:
@@ -117,7 +117,7 @@ async def test_what_is_held_back_by_a_link_that_is_full_waits_for_as_long_as_tha
 # In virtual time, with a server that answers as the test says.
 
 
-class Noted:
+class Noted(Command):
     """A command of one word, which notes how often it was sent whole."""
 
     def __init__(self, name: str) -> None:
@@ -214,7 +214,7 @@ async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_n
         outcomes.clear()
         server.answer = lambda asked: Later(0.5, NoScriptError("NOSCRIPT No matching script."))
         call = ask(commands, outcomes, "a")
-        call.drop()
+        call.abandon()
         await asyncio.sleep(3)
         assert "NOSCRIPT" in outcomes["a"][1]
     assert len(server.asked) == 2
@@ -225,7 +225,7 @@ async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_noth
     server.hangs = True
     async with scripted(server) as (commands, _):
         given_up, other = ask(commands, outcomes, "a"), ask(commands, outcomes, "b", unsent=50)
-        given_up.drop()
+        given_up.abandon()
         assert list(outcomes) == ["a"]
         assert "Given up" in outcomes["a"][1]
         assert given_up.subject is None, "a queue of such calls would keep what they are about"
@@ -245,7 +245,7 @@ async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() 
         ask(commands, outcomes, "first")
         await asyncio.sleep(2)
         call = ask(commands, outcomes, "a")
-        call.drop()
+        call.abandon()
         assert list(outcomes) == ["first"]
         assert call.subject == "a"
         await asyncio.sleep(2)
@@ -499,7 +499,7 @@ async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up
         held_back, given_up = ask(commands, outcomes, "a", patience=0.5, unsent=5), ask(commands, outcomes, "b")
         await asyncio.sleep(1)
         assert [asked.what for asked in server.asked] == ["first"]
-        given_up.drop()
+        given_up.abandon()
         room(commands, link, full=False)
         await asyncio.sleep(1)
         assert outcomes["a"] == (2.0, "a")
@@ -568,9 +568,7 @@ async def test_a_reply_read_after_a_pause_makes_no_waiter_wait_longer_than_the_c
     commands = Pipeline(
         Server(redis.connection_pool), asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None
     )
-    statistics = PreparedScript(
-        load("lock/statistics"), lambda _: (keys.base, keys.part(b"fence"), keys.part(b"queue"))
-    )
+    statistics = NamedScript(load("lock/statistics"), keys.base)
     for pause in (0.0, 60.0):
         replied = asyncio.Event()
 

@@ -1,26 +1,29 @@
-"""What is packed once for all tokens is what packing each command would have given."""
+"""What is packed once for all tokens is what packing each command would have given; keys follow from the header."""
 
-from typing import cast
+from typing import Any, cast
 
 import hiredis
 
-from aiolocks._redis.scripts import Arguments, Layout, NamedScript, PreparedScript, TokenScript, load, pack
+from aiolocks._redis.scripts import Arguments, NamedScript, PreparedScript, load, pack
 from tests.support.cases import one_by_one
 
 SCRIPT = load("lock/release")
 TERMS = (b"30000 1", 0, b"session", b"channels", 3000)
 
 
-def named(name: bytes = b"lock:{name}", layout: Layout | None = None) -> NamedScript:
-    return NamedScript(TokenScript(SCRIPT, layout or keys), name)
+def named(name: bytes = b"lock:{name}") -> NamedScript:
+    return NamedScript(SCRIPT, name)
 
 
 def keys(name: bytes, args: Arguments) -> tuple[bytes, ...]:
-    return name, name + b":t:" + cast("bytes", args[0])
+    token, _, tombstone_ms, session, *_ = cast("Any", args)
+    held = (name, name + b":fence", name + b":queue", name + b":q:" + session)
+    return (*held, name + b":t:" + token) if tombstone_ms else held
 
 
 def packed(token: bytes, *terms: bytes | int, name: bytes = b"lock:{name}") -> bytes:
-    return pack(("EVALSHA", SCRIPT.sha, 2, *keys(name, (token,)), token, *terms))
+    found = keys(name, (token, *terms))
+    return pack(("EVALSHA", SCRIPT.sha, len(found), *found, token, *terms))
 
 
 @one_by_one("token", [b"0" * 33, b"f" * 33, b"", b"short", b"x" * 32])
@@ -42,34 +45,38 @@ NAMES = [b"a", b"}", b"%s %d", b"$2\r\n", "\N{EURO SIGN}".encode(), b"x" * 3000,
 
 @one_by_one("name", NAMES)
 def test_a_name_gets_its_own_bytes_however_long_it_is(name: bytes) -> None:
-    script = TokenScript(SCRIPT, keys)
     for one in (b"another", name, b"z" * len(name), name):
-        for token in (b"a" * 33, b"short"):
-            assert NamedScript(script, one).evalsha((token, *TERMS)) == packed(token, *TERMS, name=one)
+        script = NamedScript(SCRIPT, one)
+        for token in (b"a" * 33, b"short", b"b" * 33):
+            assert script.evalsha((token, *TERMS)) == packed(token, *TERMS, name=one)
 
 
-def test_the_keys_are_asked_for_once_and_not_for_each_token_or_name() -> None:
-    asked: list[bytes] = []
+def test_a_late_request_is_kept_out_only_by_a_release_that_has_a_tombstone() -> None:
+    for terms in (TERMS, (TERMS[0], 60_000, *TERMS[2:])):
+        assert named().evalsha((b"a" * 33, *terms)) == packed(b"a" * 33, *terms)
 
-    def noted(name: bytes, args: Arguments) -> tuple[bytes, ...]:
-        asked.append(cast("bytes", args[0]))
-        return keys(name, args)
 
-    script, some = TokenScript(SCRIPT, noted), [(ttl_ms, *TERMS[1:]) for ttl_ms in (1, 2, 3)]
+def test_names_of_one_length_share_templates_and_those_are_bounded() -> None:
+    SCRIPT.templates.clear()
     for number in range(50):
-        token, name = b"%033x" % number, b"lock:{%02d}" % number
-        for terms in some:
-            assert NamedScript(script, name).evalsha((token, *terms)) == packed(token, *terms, name=name)
-    assert len(asked) == len(some)
-    for ttl_ms in range(100, 400):
-        NamedScript(script, b"lock:{00}").evalsha((b"a" * 33, ttl_ms, *TERMS[1:]))
-    asked.clear()
-    NamedScript(script, b"lock:{00}").evalsha((b"a" * 33, *some[0]))
-    assert asked, "all that was ever asked for is kept"
+        name = b"lock:{%02d}" % number
+        assert named(name).evalsha((b"a" * 33, *TERMS)) == packed(b"a" * 33, *TERMS, name=name)
+    assert len(SCRIPT.templates) == 1
+    for ttl_ms in range(1000):
+        named().evalsha((b"a" * 33, ttl_ms, *TERMS[1:]))
+        assert len(SCRIPT.templates) <= 256
+
+
+def test_the_holder_may_be_in_a_key_of_another_form() -> None:
+    args = (b"a" * 33, b"b" * 33, 0)
+    for name in (b"name", b"same", b"name"):
+        expected = (name, b"aiolocks:exact:{%b}:t:" % name + b"a" * 33)
+        script = NamedScript(load("exact/rename"), b"aiolocks:exact:{%b}" % name, name)
+        assert script.evalsha(args) == pack(("EVALSHA", load("exact/rename").sha, 2, *expected, *args))
 
 
 def test_a_first_argument_that_is_no_token_is_packed_each_time() -> None:
-    plain = PreparedScript(SCRIPT, lambda _: (b"key",))
+    plain = PreparedScript(SCRIPT, (b"key",))
     assert plain.evalsha((b"s" * 33, 1)) == pack(("EVALSHA", SCRIPT.sha, 1, b"key", b"s" * 33, 1))
 
 
@@ -77,6 +84,6 @@ def test_a_whole_script_goes_with_the_same_keys_and_arguments() -> None:
     reader = hiredis.Reader()
     reader.feed(named().eval((b"a" * 33, *TERMS)))
     command, source, count, *rest = reader.gets()
-    assert (command, source, count) == (b"EVAL", SCRIPT.source, b"2")
+    assert (command, source, count) == (b"EVAL", SCRIPT.source, b"4")
     assert named().name == SCRIPT.name
-    assert rest[:3] == [b"lock:{name}", b"lock:{name}:t:" + b"a" * 33, b"a" * 33]
+    assert rest[:5] == [*keys(b"lock:{name}", (b"a" * 33, *TERMS)), b"a" * 33]

@@ -12,10 +12,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks import Lock
 from aiolocks._core.answers import NotNowError
 from aiolocks._core.slots import SLOTS, slot_of
+from aiolocks._redis.cluster import Router
 from aiolocks._redis.connection import ConnectionCancelled
 from aiolocks._redis.pipeline import PendingCall
-from aiolocks._redis.router import Router
-from aiolocks._redis.scripts import PlainCommand, PreparedScript, load
+from aiolocks._redis.scripts import NamedScript, PlainCommand, load
 from tests.support.answering import SILENCE, Asked, Later
 from tests.support.answering_nodes import HOST, Node, Nodes
 from tests.support.cases import one_by_one
@@ -140,7 +140,7 @@ async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> 
 
 async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking() -> None:
     """The new node does not know the script perhaps, and could not say so without a word on the slot."""
-    renew = PreparedScript(load("lock/renew"), lambda _: (LOW,))
+    renew = NamedScript(load("lock/renew"), LOW)
     nodes = Nodes(1, 2)
     async with router_of(nodes) as router:
         await ask(router, MIDDLE)
@@ -197,7 +197,7 @@ async def test_a_call_that_was_given_up_is_not_sent_again() -> None:
             nodes.does = lambda node, asked, refusal=refusal: Later(1, refusal(f"{slot_of(LOW)} {HOST}:2"))  # type: ignore[misc]
             answers = Answers()
             call = router.route(LOW).submit(RUN, (), answers, 5)
-            call.drop()
+            call.abandon()
             await asyncio.sleep(2)
             assert nodes[2].work == []
             [told] = answers.all
@@ -214,7 +214,7 @@ async def test_a_call_given_up_while_it_waits_for_the_other_node_is_not_sent() -
         answers = Answers()
         call = router.route(LOW).submit(RUN, (), answers, 5)
         await asyncio.sleep(1)
-        call.drop()
+        call.abandon()
         await asyncio.sleep(2)
         assert nodes[2].work == []
         assert len(answers.all) == 1

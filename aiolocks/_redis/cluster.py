@@ -1,0 +1,544 @@
+"""The nodes of a Redis Cluster: a pipeline to each node that is needed, and the node that has the slot of a name.
+
+What is known of the slots is a guess that is nearly always good. A node that no longer has a slot names the node that
+has it, and has not run the call. So the same call goes there, as after NOSCRIPT. A call that was given up never does,
+as its undo may be ahead of it by then. The slots are asked for again when the guess was wrong, and when a link is lost
+or refused. No call waits for that: with nothing known yet, any node will do.
+
+While a slot is being moved, its old node serves the keys that are still there, and answers ASK for the others. The new
+node is then asked once, with the whole script, as it may not know it. If only some keys of a name have moved, both
+nodes answer TRYAGAIN, which is retried like CLUSTERDOWN.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, cast, final
+
+from redis.asyncio.cluster import NodesManager
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AskError, MovedError, NoPermissionError, ResponseError
+
+from .._core.answers import NotNowError, RidingOut, recognized
+from .._core.replies import UNREADABLE, unreadable
+from .._core.slots import SLOTS, slot_of
+from .clients import warn_of_missing_right
+from .connection import Connection, ConnectionCancelled, Endpoint, connected
+from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline
+from .scripts import Arguments, Command, PlainCommand, pack
+
+Address = tuple[str, int]
+
+_REFRESH_INTERVAL = 0.2
+"""Minimum interval in seconds between two requests for the slots."""
+
+_PATIENCE = 1.0
+"""Timeout for the reply in seconds; then another node is asked."""
+
+_MAX_REDIRECTS = 5
+"""Maximum number of redirects of one call. Then its caller retries after a pause: during a failover, two nodes may send
+a call to each other."""
+
+_NO_ASKING = 10.0
+"""Seconds without any ASKING, after Redis said that the user lacks the right to it."""
+
+_ASKING = pack(("ASKING",))
+
+_SLOTS = PlainCommand("CLUSTER", "SLOTS")
+_SHARDED = PlainCommand("PUBSUB", "SHARDNUMSUB")
+"""Known since Redis 7.0, like sharded channels."""
+
+
+@final
+class Node(Endpoint):
+    """One node of a Cluster; connections are made as the user's client would."""
+
+    fails_over = True
+
+    def __init__(
+        self, manager: NodesManager, address: Address, on_unreachable: Callable[[Address], None],
+        greet: Callable[[Any, Address], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        """*greet* is called with each new connection, before anything else is sent over it."""
+        self._manager = manager
+        self.address = address
+        self._on_unreachable = on_unreachable
+        self._greet = greet
+
+    async def connect(self) -> Any:
+        terms: dict[str, Any] = dict(self._manager.connection_kwargs)
+        make = terms.pop("connection_class")
+        for other in _NOT_OURS:
+            terms.pop(other, None)
+        host, port = self.address
+        connection = make(**terms, host=host, port=port)
+
+        async def connect() -> None:
+            await connection.connect()
+            await self._greet(connection, self.address)
+
+        return await connected(connection, connect)
+
+    def unreachable(self) -> None:
+        self._on_unreachable(self.address)
+
+    def retry(self) -> Retry:
+        return Retry(NoBackoff(), 0)  # the outages that a client would retry are retried in any case
+
+
+_NOT_OURS = (
+    "max_connections", "response_callbacks", "redis_connect_func", "oss_cluster_maint_notifications_handler",
+    "maint_notifications_config",
+)  # fmt: skip
+"""Options that redis-py passes to its nodes and not to a connection, or that make a connection read from replicas or
+report to the user's client."""
+
+
+@final
+class SlotMap:
+    """Which node has which slot, as far as the nodes have said, and in which order to ask them for the slots.
+
+    Invariant: `known` is never empty, and the node to be asked next comes first.
+    """
+
+    def __init__(self, startup: list[Address]) -> None:
+        self._startup = startup
+        self.known = list(startup)
+        self.owners: list[Address | None] = [None] * SLOTS
+        self.ids: dict[Address, bytes] = {}
+        """The id that each node has given itself."""
+        self._failures = 0
+        """Number of failed requests for the slots in a row. Once each node has failed, only an event leads on."""
+        self.doubted: Address | None = None
+        """The node that said last that it cannot serve its slots. Cut off from the others, it goes on naming itself."""
+
+    def put_last(self, address: Address) -> None:
+        """Ask all other nodes first."""
+        if address in self.known:
+            self.known.remove(address)
+            self.known.append(address)
+
+    def next_to_ask(self, answers: Callable[[Address], bool]) -> Address:
+        """Return a node to ask for the slots: if possible, one that *answers*."""
+        others = [address for address in self.known if address != self.doubted] or self.known
+        return next(filter(answers, others), others[0])
+
+    def failed(self, address: Address) -> bool:
+        """Record that a node did not say the slots. Return True if another may."""
+        self.put_last(address)
+        self._failures += 1
+        return self._failures < len(self.known)
+
+    def learn(self, reply: Any, address_of: Callable[[str, int], Address]) -> set[int]:
+        """Take the reply to CLUSTER SLOTS, and return the slots that have changed hands."""
+        owners: list[Address | None] = [None] * SLOTS
+        others = list(self._startup)
+        for first, last, *nodes in reply:
+            if not 0 <= first <= last < SLOTS:
+                raise ValueError
+            address, *further = (address_of((host or b"").decode(), int(port)) for host, port, *_ in nodes)
+            self.ids[address] = nodes[0][2] if len(nodes[0]) > 2 else b""
+            owners[first : last + 1] = [address] * (last + 1 - first)
+            others += further
+        primaries = dict.fromkeys(address for address in owners if address is not None)
+        named = dict.fromkeys((*primaries, *others))
+        new = [address for address in primaries if address not in self.known]
+        self.known = new + [address for address in self.known if address in named]
+        self.known += [address for address in named if address not in self.known]
+        self._failures = 0
+        before, self.owners = self.owners, owners
+        return {slot for slot in range(SLOTS) if owners[slot] != before[slot]} if owners != before else set[int]()
+
+
+@final
+class Router:
+    """The nodes of one client's Cluster, in one event loop; takes the place of the `Pipeline` to one server."""
+
+    def __init__(
+        self, manager: NodesManager, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
+        on_lost: Callable[[], None], on_connected: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._manager = manager
+        self.loop = loop
+        self._clock = clock
+        self._on_lost = on_lost
+        self._on_connected = on_connected
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when slots have changed hands: once for all changes found in one turn of the loop."""
+        self.changed: set[int] = set()
+        """Slots that have changed hands; `on_changed` takes them."""
+        self._sharded: bool | None = None
+        self._asking_from = -math.inf
+        """When calls may go along with ASKING again."""
+        self._pipelines: dict[Address, Pipeline] = {}
+        self._map = SlotMap([(node.host, int(node.port)) for node in manager.startup_nodes.values()])
+        self._routes: dict[int, SlotRoute] = {}
+        self._refreshing = False
+        self._refreshed_at = -_REFRESH_INTERVAL
+        self._gone: set[Address] = set()
+        """Nodes whose link was lost, without a new link since."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._reporting: asyncio.Handle | None = None
+        self._open = False
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the nodes have channels of their own, so that a message need not go to all of them."""
+        return self._sharded is not False
+
+    def route(self, key: bytes) -> "SlotRoute":
+        """Return the way to the node that has the keys that begin with *key*."""
+        slot = slot_of(key)
+        route = self._routes.get(slot)
+        if route is None:
+            route = self._routes[slot] = SlotRoute(self, slot)
+        return route
+
+    def at(self, slot: int) -> Pipeline:
+        """Return the pipeline to the node that has *slot*, as far as that is known."""
+        owner = self._map.owners[slot]
+        self._open = True
+        if owner is None:
+            self.refresh()
+            owner = self._map.known[0]
+        return self._pipelines.get(owner) or self.node(owner)
+
+    def node(self, address: Address) -> Pipeline:
+        """Return the pipeline to the node at *address*."""
+        pipeline = self._pipelines.get(address)
+        if pipeline is None:
+            node = Node(self._manager, address, self._unreachable, self._greet)
+            lost, connected = partial(self._lost, address), partial(self._connected, address)
+            pipeline = Pipeline(node, self.loop, self._clock, lost, connected)
+            self._pipelines[address] = pipeline
+        return pipeline
+
+    def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
+        """Return the retry policy, which is the same at all nodes; see `Pipeline.retry_policy`."""
+        return self.node(self._map.known[0]).retry_policy(once=once)
+
+    def address_of(self, host: str, port: int, pipeline: Pipeline | None = None) -> Address:
+        """Return the address of a node that the node of *pipeline* calls so. An empty *host* is that of *pipeline*."""
+        if not host and pipeline is not None:
+            host = _address(pipeline)[0]
+        return self._manager.remap_host_port(host, port)
+
+    def id_of(self, pipeline: Pipeline) -> bytes:
+        """Return the id of the node of *pipeline*, or an empty text as long as it is unknown."""
+        return self._map.ids.get(_address(pipeline), b"")
+
+    def moved(self, slot: int, address: Address) -> None:
+        """Record that *slot* is at *address*, as the node that was thought to have it says."""
+        if self._map.owners[slot] != address:
+            self._leave(slot, self._map.owners[slot])
+            self._map.owners[slot] = address
+            self.changed.add(slot)
+            if address not in self._map.known:
+                self._map.known.insert(0, address)
+            self.refresh()
+            if self._reporting is None:
+                self._reporting = self.loop.call_soon(self._report)
+
+    def doubt(self, pipeline: Pipeline) -> None:
+        """Ask another node for the slots, as the node of *pipeline* says that it cannot serve."""
+        self._map.doubted = _address(pipeline)
+        self.refresh()
+
+    def may_ask(self) -> bool:
+        """Whether a call may go along with ASKING."""
+        return self._clock() >= self._asking_from
+
+    def may_not_ask(self) -> None:
+        """Record that the right to ASKING is missing: both nodes would send a call to the other."""
+        self._asking_from = self._clock() + _NO_ASKING
+        warn_of_missing_right(
+            self._manager, "+asking",
+            "while a slot of the Cluster is being moved, leases in it are not renewed, and none is granted or released",
+        )  # fmt: skip
+
+    def waited_for(self, pipeline: Pipeline) -> None:
+        """Record that a call waits for a new link of *pipeline*: another node may take over its slots meanwhile."""
+        if _address(pipeline) in self._gone:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Ask for all slots again, `_REFRESH_INTERVAL` after the last time."""
+        if self._refreshing or self._timer is not None or not self._open:
+            return
+        wait = self._refreshed_at + _REFRESH_INTERVAL - self._clock()
+        if wait > 0:
+            self._timer = self.loop.call_later(wait, self._ask_slots)
+        else:
+            self._ask_slots()
+
+    def close(self) -> None:
+        """Close all links at once. A later call would open new links."""
+        self._open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._reporting is not None:
+            self._reporting.cancel()
+            self._reporting = None
+        for pipeline in list(self._pipelines.values()):
+            pipeline.close()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether calls wait, and there is no link to any node."""
+        return bool(self._pipelines) and all(pipeline.stuck for pipeline in self._pipelines.values())
+
+    def detach_in_fork(self) -> None:
+        """In a forked child: see `Connection.detach_in_fork`."""
+        for pipeline in self._pipelines.values():
+            pipeline.detach_in_fork()
+
+    def _ask_slots(self) -> None:
+        self._timer = None
+        self._refreshing = True
+        self._refreshed_at = self._clock()
+        pipeline = self.node(self._map.next_to_ask(self._answers))
+        pipeline.submit(_SHARDED, (), self._on_sharded, _PATIENCE, unsent=_PATIENCE)
+        pipeline.submit(_SLOTS, (), self._on_slots, _PATIENCE, pipeline, unsent=_PATIENCE)
+
+    async def _greet(self, connection: Any, address: Address) -> None:
+        """Learn what even the first request has to name: the kind of channels, and the node's id if they go to all.
+
+        Under another name, waiters of other nodes would not be found.
+        """
+        if self._sharded is None:
+            self._note_channels(await _ask_alone(connection, _SHARDED))
+        if not self.sharded and address not in self._map.ids:
+            slots = await _ask_alone(connection, _SLOTS)
+            if not isinstance(slots, Exception):
+                try:
+                    self._note_slots(slots, self.node(address))
+                except UNREADABLE:
+                    raise unreadable(_SLOTS.name, slots) from None
+
+    def _on_sharded(self, call: PendingCall, reply: Any) -> None:
+        if call.link is not None and call.link.lost is None:
+            self._note_channels(reply)
+
+    def _note_channels(self, reply: Any) -> None:
+        if not isinstance(reply, NotNowError):
+            before, self._sharded = self.sharded, not isinstance(reply, Exception)
+            if before != self._sharded:
+                self._report()
+
+    def _on_slots(self, call: PendingCall, reply: Any) -> None:
+        self._refreshing = False
+        if not isinstance(reply, Exception):
+            self._note_slots(reply, call.subject)
+            return
+        if isinstance(reply, NoPermissionError):
+            warn_of_missing_right(
+                self._manager, "+cluster|slots",
+                "which node took over from one that is gone is found out late, or never",
+            )  # fmt: skip
+        if self._map.failed(_address(call.subject)) and not isinstance(reply, ConnectionCancelled):
+            self.refresh()
+
+    def _note_slots(self, reply: Any, pipeline: Pipeline) -> None:
+        before = self._map.owners
+        changed = self._map.learn(reply, lambda host, port: self.address_of(host, port, pipeline))
+        stuck = [pipeline for pipeline in self._pipelines.values() if pipeline.stuck]
+        if changed:
+            self.changed |= changed
+            for slot in changed & self._routes.keys():
+                self._leave(slot, before[slot])
+            for waiting in stuck:
+                for call, redirect in _redirects_of(waiting.take_waiting()):
+                    redirect.send(call, self.at(redirect.route.slot))
+            self.on_changed()
+        elif stuck:  # until another node has its slots, or it is back
+            self.refresh()
+
+    def _leave(self, slot: int, owner: Address | None) -> None:
+        """Record that calls on their way to *owner*, which had *slot*, will be sent a second time, to another node."""
+        former = None if owner is None else self._pipelines.get(owner)
+        if former is not None and slot in self._routes:
+            self._routes[slot].formers.add(former)
+
+    def _answers(self, address: Address) -> bool:
+        """Whether there is a link to the node at *address*, as far as is known."""
+        pipeline = self._pipelines.get(address)
+        return pipeline is not None and pipeline.ready is not None
+
+    def _lost(self, address: Address) -> None:
+        self._gone.add(address)
+        self._map.put_last(address)
+        self.refresh()
+        self._on_lost()
+
+    def _connected(self, address: Address) -> None:
+        self._gone.discard(address)
+        self._on_connected()
+
+    def _unreachable(self, address: Address) -> None:
+        self._map.put_last(address)
+        self.refresh()
+        if self._open and address in self._pipelines:
+            # While nothing is known, a call goes to any node: here to the next one, and to each node once.
+            pipeline, most = self._pipelines[address], min(len(self._map.known) - 1, _MAX_REDIRECTS)
+            for call, redirect in _redirects_of(pipeline.take_waiting()):
+                if self._map.owners[redirect.route.slot] is None and redirect.count < most:
+                    redirect.count += 1
+                    redirect.send(call, self.at(redirect.route.slot))
+                else:
+                    redirect.send(call, pipeline)  # which reports the reason in a moment
+
+    def _report(self) -> None:
+        self._reporting = None
+        self.on_changed()
+
+
+async def _ask_alone(connection: Any, command: PlainCommand) -> Any:
+    """Return the reply over a *connection* of redis-py that is used for nothing else yet."""
+    try:
+        await connection.send_packed_command(command.eval(()))
+        return await connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return recognized(error)
+
+
+def _address(pipeline: Pipeline) -> Address:
+    return cast("Node", pipeline.endpoint).address
+
+
+@final
+class SlotRoute(BaseRoute):
+    """The way to the node that has one slot; takes the place of the `Pipeline` to one server."""
+
+    __slots__ = ("formers", "router", "slot")
+
+    def __init__(self, router: Router, slot: int) -> None:
+        self.router = router
+        self.slot = slot
+        self.formers: set[Pipeline] = set()
+        """To nodes that had the slot before, where calls about it may still be on their way."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline to the node that has the slot, as far as that is known."""
+        return self.router.at(self.slot)
+
+    @property
+    def ready(self) -> Connection | None:
+        return self.pipeline.ready
+
+    @property
+    def round_trip(self) -> float:
+        return self.pipeline.round_trip
+
+    @property
+    def patience(self) -> float:
+        return self.pipeline.patience
+
+    @property
+    def undo_patience(self) -> float:
+        return self.pipeline.undo_patience
+
+    def patience_after(self, silences: int) -> float:
+        return self.pipeline.patience_after(silences)
+
+    def undo_patience_after(self, silences: int) -> float:
+        return self.pipeline.undo_patience_after(silences)
+
+    def submit(
+        self, command: Command, args: Arguments | ArgumentsLater, receiver: CallReceiver, patience: float,
+        subject: Any = None, reply_to: Any = None, unsent: float | None = None, soon: bool = False, whole: bool = False,
+    ) -> PendingCall:  # fmt: skip
+        pipeline = self.pipeline
+        call = pipeline.submit(command, args, receiver, patience, subject, reply_to, unsent, soon, whole)
+        call.redirect = Redirect(self, pipeline)
+        if call.link is None:
+            self.router.waited_for(pipeline)
+        return call
+
+    def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
+        """Return a *wanted* call on its way to a node that had the slot before: later calls overtake it."""
+        for former in tuple(self.formers):
+            calls = [call for call, redirect in _redirects_of(former.unanswered()) if redirect.route is self]
+            if not calls:
+                self.formers.discard(former)
+            for call in filter(wanted, calls):
+                return call
+        return None
+
+    def report_only(self, call: PendingCall) -> None:
+        """Report a refusal of *call*, which left by another pipeline to the same node, and never send it on."""
+        call.redirect = Redirect(self, self.pipeline, _MAX_REDIRECTS)
+
+
+@final
+class Redirect:
+    """Sends one call to where a refusal points.
+
+    Invariant: `via` is the pipeline in which the call waits, or by which it left.
+    """
+
+    __slots__ = ("_asking", "count", "route", "via")
+
+    def __init__(self, route: SlotRoute, via: Pipeline, count: int = 0) -> None:
+        self.route = route
+        self.via = via
+        self.count = count
+        """How often it was sent elsewhere."""
+        self._asking = False
+
+    def send(self, call: PendingCall, pipeline: Pipeline) -> None:
+        """Send *call* by another *pipeline*, or again by the same."""
+        self.via = pipeline
+        pipeline.resend(call)
+
+    def follow(self, call: PendingCall, error: AskError) -> bool:
+        """Send *call* to where its reply points. Return False if the reply is to be reported instead."""
+        router = self.route.router
+        where = cast("Any", error)
+        address = router.address_of(where.host, where.port, self.via)
+        moved = isinstance(error, MovedError)
+        if moved:
+            router.moved(self.route.slot, address)
+        # defect: I1-abandoned
+        if call.abandoned or self.count >= _MAX_REDIRECTS or (not moved and not router.may_ask()):
+            return False
+        self.count += 1
+        self._asking = not moved  # defect: I4-asking
+        self.send(call, router.node(address))
+        return True
+
+    def precede(self, link: Connection, now: float) -> None:
+        """Send ASKING ahead of the call, if it goes to where its slot is being moved to."""
+        if self._asking:
+            link.send(_ASKING, _Asking(now, self.route.router))
+
+    def doubt(self) -> None:
+        """Record that the node which has the call says that it cannot serve its slots."""
+        self.route.router.doubt(self.via)
+
+
+def _redirects_of(calls: Iterable[PendingCall]) -> list[tuple[PendingCall, Redirect]]:
+    """Return the calls that may be sent elsewhere, each with what sends it."""
+    return [(call, call.redirect) for call in calls if call.redirect is not None]
+
+
+@final
+class _Asking:
+    """Receives the reply to ASKING: it may be that the user lacks the right to it."""
+
+    receiver = None
+
+    def __init__(self, sent_at: float, router: Router) -> None:
+        self.sent_at = sent_at
+        self._router = router
+
+    def __call__(self, reply: object) -> None:
+        if isinstance(reply, NoPermissionError):
+            self._router.may_not_ask()
+
+
+Route = Pipeline | SlotRoute
+"""The way to the server that has a name."""
