@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ._core.answers import LONGEST_WAIT
 from ._core.errors import AcquireTimeoutError
 from ._core.keys import Keys, holder_of
-from ._core.options import SHORTEST_TTL, Options
+from ._core.options import MIN_TTL, Options
 from ._core.timing import deadline, margin
 from ._engine.acquire import Acquisition
 from ._engine.lease import Lease, state_of
@@ -111,7 +111,7 @@ class RedisLock(PlainLock):
         blocking = self.blocking if blocking is None else blocking
         wait = (self.blocking_timeout if blocking_timeout is None else blocking_timeout) if blocking else 0.0
         wait = None if wait is None else max(wait, 0.0)  # of a deadline that has passed: redis-py asks once then
-        if blocking and self.timeout and self.timeout < SHORTEST_TTL:  # too short for a place in a queue
+        if blocking and self.timeout and self.timeout < MIN_TTL:  # too short for a place in a queue
             return bool(await super().acquire(blocking, wait, token))
         if wait:  # the most that the caller waits, so that the answer is there by then
             wait -= min(_LEEWAY, wait / 10, self.sleep / 2)
@@ -247,7 +247,7 @@ class RedisLock(PlainLock):
         return Lease(renewed)
 
     def _options(self, *, renew: bool) -> Options:
-        return Options(ttl=float(max(self.timeout or _UNLIMITED, SHORTEST_TTL)), on_lost="flag", renew=renew)
+        return Options(ttl=float(max(self.timeout or _UNLIMITED, MIN_TTL)), on_lost="flag", renew=renew)
 
     def _state(self, token: bytes) -> LeaseState | None:
         """Return what is known of the lease with this *token*, if it was acquired here."""

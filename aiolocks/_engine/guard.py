@@ -17,8 +17,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core.answers import LONGEST_WAIT, ask_until
 from .._core.doing import Doing
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
+from .._core.keys import slot_of, tag_of
 from .._core.replies import UNREADABLE, unreadable
-from .._core.slots import slot_of, tag_of
 from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from .._core.answers import LONGEST_WAIT, ride_out
 from .._core.doing import Doing
-from .._core.elsewhere import Elsewhere
 from .._core.guard_commands import Command, Reply
+from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
-from .._core.teaching import entered_without_async
 from .._core.timing import deadline
 from .block import Block, as_coroutine, calling_frame, current_task
 from .guard import guard
@@ -29,7 +28,7 @@ log = logging.getLogger("aiolocks")
 
 
 @final
-class Lease(Elsewhere):
+class Lease(NameHints):
     """The right to act until a moment, renewed in the background until it is released.
 
     Got from `acquire()`, `try_acquire()` or an `async with` block. It belongs to no task: any may use or release it.

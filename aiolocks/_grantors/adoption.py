@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import cast, final
 
 from .._core.errors import LeaseLostError
-from .._core.offers import Offer
+from .._core.values import Offer
 from .._engine.acquire import Acquisition
 from .._engine.extension import Extension
 from .._engine.lease import Lease

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from .._core.answers import LONGEST_WAIT
-from .._core.offers import Offer
 from .._core.options import Duration, check_ttl
 from .._core.tokens import fresh_token
+from .._core.values import Offer
 from .._engine.context import Holding
 from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState

@@ -20,7 +20,7 @@ from .._core.errors import QuorumError
 from .._core.keys import Keys
 from .._core.replies import check_reply
 from .._core.tokens import own_part
-from .._core.who import Holder
+from .._core.values import Holder
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Request, ResultCallback, resolve
 from .._redis.endpoints import Pipelines

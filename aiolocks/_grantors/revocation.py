@@ -16,8 +16,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.errors import AcquireTimeoutError
 from .._core.kinds import KINDS
-from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
-from .._core.who import Holder
+from .._core.modes import MODE_NAMES
+from .._core.values import Holder
 from .._engine.request import LONGEST_RETRY
 from .one_server import RedisGrantor
 
@@ -35,11 +35,6 @@ _Row = tuple[int, int, int]
 """A fencing token, the ms that its lease has left, or -1 if it never ends; and its permits or mode."""
 
 _WITH_MODES = {kind.name for kind in KINDS if kind.modes}
-
-_MODES = {
-    INTENT_SHARED: "intent-read", INTENT_EXCLUSIVE: "intent-write", SHARED: "read", UPGRADEABLE: "upgradeable",
-    EXCLUSIVE: "write", UPGRADE: "write",
-}  # fmt: skip
 
 
 @final
@@ -109,7 +104,7 @@ def _holder(kind: str, fence: int, lasts_ms: int, share: int) -> Holder:
         since=datetime.fromtimestamp(fence / 1e6, UTC) if fence else None,
         remaining=math.inf if lasts_ms < 0 else lasts_ms / 1000,
         permits=1 if modes else share,
-        mode=_MODES.get(share) if modes else None,
+        mode=MODE_NAMES.get(share) if modes else None,
         fencing_token=fence,
     )
 

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 from .._core.errors import LockError
 from .._core.keys import Keys, of_shard
 from .._core.replies import check_numbers, grants_in
-from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
+from .._core.timing import MIN_RECHECK_INTERVAL, patience, recheck_delay, recheck_interval, retry_delay
 from .._engine.context import Context
 from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
 from .._redis.pipeline import CallReceiver, PendingCall
@@ -155,7 +155,7 @@ class WaitQueue:
             elif call.link is not None and not isinstance(reply, ResponseError):  # ahead of whatever is sent next
                 self._abandon(former, until)
             else:
-                self._context.loop.call_later(SHORTEST_RECHECK, self._abandon, former, until)
+                self._context.loop.call_later(MIN_RECHECK_INTERVAL, self._abandon, former, until)
 
         if not self._context.closed and self._context.clock() < until:
             patience = self._server.route().patience

@@ -14,18 +14,13 @@ from redis.exceptions import RedisError
 
 from .._core.answers import LONGEST_WAIT
 from .._core.keys import session_key
-from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
+from .._core.modes import MODE_NAMES
 from .._core.tokens import digest_of, session_of
-from .._core.who import Holder, Waiter
+from .._core.values import Holder, Waiter
 from .._engine.request import resolve_call
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import PlainCommand
 from .one_server import RedisGrantor
-
-_MODES = {
-    INTENT_SHARED: "intent-read", INTENT_EXCLUSIVE: "intent-write", SHARED: "read", UPGRADEABLE: "upgradeable",
-    EXCLUSIVE: "write", UPGRADE: "write",
-}  # fmt: skip
 
 _FIRST_TIME = 10**15
 """Fencing tokens and tickets are µs since 1970, but for tickets that pass the queue, and fencing tokens of others."""
@@ -139,7 +134,7 @@ def time_of(micros: int) -> datetime | None:
 
 def _share(grantor: RedisGrantor, permits: int) -> dict[str, Any]:
     if grantor.keys.family == "modes":
-        return {"permits": 1, "mode": _MODES.get(permits)}
+        return {"permits": 1, "mode": MODE_NAMES.get(permits)}
     return {"permits": permits or 1, "mode": None}
 
 

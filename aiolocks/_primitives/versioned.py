@@ -1,23 +1,22 @@
 """`Versioned`: a value that is written only if it is unchanged since it was read.
 
-The one rule: each write has a name of its own, which the server remembers for as long as the write may be sent again.
-So a write whose answer was lost is never taken for another client's.
+Invariant: each write has a unique name, which the server remembers for as long as the write may be sent again. So a
+write whose reply was lost is never treated as another client's.
 """
 
 import asyncio
 import inspect
 import os
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, final, overload
 
 from .._core.answers import LONGEST_WAIT, as_the_client_would
 from .._core.doing import Doing
-from .._core.elsewhere import Elsewhere
 from .._core.errors import VersionConflictError
-from .._core.keys import check_name, check_prefix
+from .._core.hints import NameHints
+from .._core.keys import beside, check_name, check_prefix
 from .._core.options import Duration, check_seconds
-from .._core.slots import beside
+from .._core.timing import Backoff
 from .._engine.closing import Closing, closed_error
 from .._engine.request import LONGEST_RETRY, resolve_call
 from .._grantors.session import Session
@@ -25,7 +24,7 @@ from .._redis.clients import Client, encoder_of, pool_of
 from .._redis.scripts import Arguments, PreparedScript, load
 
 Value = bytes | str | None
-"""What is read: str with `decode_responses`, None when there is no value."""
+"""The value as it is read: str with `decode_responses`, otherwise bytes; None if there is no value."""
 
 Writable = bytes | str | int | float
 
@@ -33,16 +32,16 @@ T = TypeVar("T")
 Update = Callable[[T], Writable | Awaitable[Writable]]
 
 MARK = 86400.0
-"""Seconds for which a write's version differs from every other's; after that, only the value tells writes apart."""
+"""Seconds for which the version of a write is unique. After that, only the value distinguishes writes."""
 
-_SHORTEST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.5
-"""Seconds between two attempts of an update: a random part of a pause that starts at twice the shortest, after the
-first conflict, and doubles up to the longest."""
+_FIRST_PAUSE = 0.01
+_MAX_PAUSE = 0.5
+"""Pauses between two attempts of an update, in seconds: after the first conflict, and at most. A random share of each
+is taken off."""
 
 
 @final
-class Versioned(Elsewhere):
+class Versioned(NameHints):
     """A value in a plain Redis key, for optimistic locking: read it with its version, write it if that is unchanged.
 
     ::
@@ -52,21 +51,21 @@ class Versioned(Elsewhere):
         await stock.write(b"17", version)  # VersionConflictError if it was written since
         await stock.update(lambda value: int(value or 0) - 1)  # reads, computes and writes, again if need be
 
-    The value is the key's own: ``GET`` reads it, and any client may write it. A ``SET``, ``INCR`` or ``MULTI`` from
-    elsewhere is a conflict for callers that read the value before, and a write through here is a conflict for the
-    ``WATCH`` of others. Only a plain write that puts back the very same value goes unnoticed.
+    The value is the key's own: ``GET`` reads it, and any client may write it. A ``SET``, ``INCR`` or ``MULTI`` by
+    another client is a conflict for callers that read the value before, and a write by this class is a conflict for the
+    ``WATCH`` of others. Only a plain write of the same value goes unnoticed.
 
-    Nothing is locked, no caller waits, and there is no lease: best where conflicts are rare and computing anew is
-    cheap.
+    Nothing is locked, no caller waits, and there is no lease: best where conflicts are rare and computing the value
+    again is cheap.
 
-    Beside the value there is a small key for a day after each write, and one for a minute per write. A version is good
-    for as long as the value is unchanged; once a day has passed without a write, only the value itself is compared.
+    Beside the value there is a small key for a day after each write, and one for a minute per write. A version is valid
+    as long as the value is unchanged; once a day has passed without a write, only the value itself is compared.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        key: The key of the value, as it is in Redis: 1 to 1,024 bytes of UTF-8.
+        key: The key of the value in Redis: 1 to 1,024 bytes of UTF-8.
         expire: Seconds, or a timedelta, that the value lasts after each write; None leaves its expiry as it is.
-        prefix: What the keys beside the value begin with; no braces.
+        prefix: Start of the keys beside the value; no braces.
 
     Raises:
         TypeError: A wrong type, or a synchronous client.
@@ -99,7 +98,7 @@ class Versioned(Elsewhere):
     async def read(self) -> tuple[Value, str]:
         """Return the value and its version.
 
-        If there is no value it is None, and its version is good for a write while there is still no value.
+        If there is no value it is None, and its version is valid for a write while there is still no value.
 
         Raises:
             RedisError: Redis could not be asked, or the key holds no string. Cancelling is harmless.
@@ -112,60 +111,57 @@ class Versioned(Elsewhere):
         """Write *value* if the version is still *version*, and return the new version.
 
         Raises:
-            VersionConflictError: The value was written meanwhile. Nothing was changed.
-            TypeError: A value that is not str, bytes, int or float, or a version that is no str.
-            RedisError: Not confirmed: it may have been written. The same after a cancellation.
+            VersionConflictError: Another client has written the value. Nothing was changed.
+            TypeError: A value that is not str, bytes, int or float, or a version that is not a str.
+            RedisError: Not confirmed, so it may have been written. The same after a cancellation.
         """
         if not isinstance(version, str):
             raise TypeError(f"version must be a str as read() returns it, not {type(version).__name__}")
         if isinstance(value, bool) or not isinstance(value, (bytes, str, int, float)):
             raise TypeError(f"value must be str, bytes, int or float, not {type(value).__name__}")
         write = os.urandom(16).hex().encode()  # equivalent: constant, any random text
+        encoded, mark_ms, retry_ms = (
+            encoder_of(self._pool).encode(value),
+            round(1000 * MARK),
+            round(1000 * LONGEST_RETRY),
+        )
         written, actual = await self._ask(
             "write",
             (self._value, self._mark, self._start + write + b":" + self._beside),
-            (
-                version.encode(),
-                encoder_of(self._pool).encode(value),
-                write,
-                self._expire_ms,
-                round(1000 * MARK),
-                round(1000 * LONGEST_RETRY),
-            ),
+            (version.encode(), encoded, write, self._expire_ms, mark_ms, retry_ms),
         )
         if not written:
             raise VersionConflictError(
                 f"versioned {self._key!r}: it was written since it was read; read it again",
-                name=self._key,
-                expected=version,
-                actual=actual.decode(),
-            )
+                name=self._key, expected=version, actual=actual.decode(),
+            )  # fmt: skip
         new: str = actual.decode()
         return new
 
-    # What is read depends on the client's `decode_responses`, which its type does not show.
+    # The type of the value depends on the client's `decode_responses`, which its type does not show.
     @overload
     async def update(self, fn: Update[bytes | None], *, attempts: int = 20) -> tuple[Writable, str]: ...
     @overload
     async def update(self, fn: Update[str | None], *, attempts: int = 20) -> tuple[Writable, str]: ...
     async def update(self, fn: Update[Any], *, attempts: int = 20) -> tuple[Writable, str]:
-        """Replace the value by ``fn(value)``, and return that and its version.
+        """Replace the value by ``fn(value)``, and return the new value and its version.
 
         Args:
-            fn: Gets the value (None where there is none) and returns the new one; may be `async`. It is called anew
+            fn: Gets the value (None if there is no value) and returns the new one; may be `async`. It is called again
                 for each attempt, so it must not have effects of its own.
-            attempts: How often to try when others write at the same time; between attempts a random pause that grows.
+            attempts: Maximum number of attempts when others write at the same time. The pauses between attempts are
+                random and grow.
 
         Raises:
             VersionConflictError: Others have written during every attempt.
-            RedisError: Not confirmed: it may have been written, but once at most. The same after a cancellation.
-            Exception: Whatever *fn* raises; nothing is written then.
+            RedisError: Not confirmed, so it may have been written, but at most once. The same after a cancellation.
+            Exception: Any exception of *fn*; nothing is written then.
         """
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise TypeError(f"attempts must be an int, not {attempts!r}")
         if attempts < 1:
             raise ValueError(f"attempts must be >= 1, not {attempts!r}")
-        conflicts = 0
+        backoff = Backoff(_FIRST_PAUSE, _MAX_PAUSE, jitter=1.0)
         while True:
             value, version = await self.read()
             new = fn(value)
@@ -174,32 +170,32 @@ class Versioned(Elsewhere):
             try:
                 return new, await self.write(new, version)
             except VersionConflictError:
-                conflicts += 1
-                if conflicts == attempts:
+                pause = backoff.failed()
+                if backoff.failures == attempts:
                     raise
-            await asyncio.sleep(random.random() * min(_SHORTEST_PAUSE * 2.0 ** min(conflicts, 10), _LONGEST_PAUSE))
+            await asyncio.sleep(pause)
 
     def __repr__(self) -> str:
         return f"<Versioned {self._key!r}>"
 
     async def _ask(self, verb: str, keys: tuple[bytes, ...], args: Arguments) -> Any:
-        """Run a script that may run twice, as often and as patiently as the client would retry."""
+        """Run a script that may run twice, and retry as often as the client would."""
         if self._closing is not None and self._closing.closed:
             raise closed_error("versioned", self._key)
         context = Session.of(self._pool).context
-        commands = context.pipeline.route(keys[0])
-        bound = PreparedScript(load(f"versioned/{verb}"), lambda _: keys)
-        patience = commands.patience
+        pipeline = context.pipeline.route(keys[0])
+        script = PreparedScript(load(f"versioned/{verb}"), lambda _: keys)
+        patience = pipeline.patience
 
         async def ask() -> Any:
             nonlocal patience
             answer: asyncio.Future[Any] = context.loop.create_future()
-            call = commands.submit(bound, args, resolve_call, patience, None, answer)
-            patience = min(2 * patience, LONGEST_WAIT)  # the wait may have been too short
+            call = pipeline.submit(script, args, resolve_call, patience, None, answer)
+            patience = min(2 * patience, LONGEST_WAIT)  # this one may have been too short
             try:
                 return await answer
             except asyncio.CancelledError:
-                call.drop()  # if it has not left yet, it must not leave any more
+                call.drop()  # it must not be sent after this
                 raise
 
         with context.keep_open(), Doing(f"asking for a {verb} of versioned {self._key!r}"):

@@ -304,8 +304,8 @@ class Pipeline:
             self._waiting.append(call)
             if self._link is None:
                 self._connect()
-        if call.due < self._overdue.looks_at:
-            self._overdue.expect(call.due, now)
+        if call.due < self._overdue.next_due:
+            self._overdue.arm(call.due, now)
         if soon and link is not None and link.distant:
             self._busy_poll.expect(call)  # equivalent: line dropped, for speed
         return call
@@ -322,7 +322,7 @@ class Pipeline:
             self._waiting.append(call)
             if self._link is None:
                 self._connect()
-        self._overdue.expect(call.due, now)
+        self._overdue.arm(call.due, now)
 
     @property
     def stuck(self) -> bool:
@@ -471,7 +471,7 @@ class Pipeline:
             if call.receiver is not None:
                 now = self._clock()
                 call.send(self._link, now)
-                self._overdue.expect(call.due, now)
+                self._overdue.arm(call.due, now)
         if self._link is not None and not self._link.full:
             self.ready = self._link
 

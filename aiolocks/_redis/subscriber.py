@@ -13,8 +13,7 @@ from typing import Any, final
 from redis.exceptions import AskError, NoPermissionError, ResponseError
 
 from .._core.background import background
-from .._core.keys import of_shard
-from .._core.slots import slot_of
+from .._core.keys import of_shard, slot_of
 from .connection import Connection, ConnectionCancelled, Endpoint, open_connection
 from .scripts import pack
 

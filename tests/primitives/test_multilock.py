@@ -11,7 +11,7 @@ from aiolocks import AcquireTimeoutError, Lock, MultiLock
 from tests.support.primitives import SHORT, as_a_stranger, free, queued
 
 MOST_NAMES = 1_000
-MOST_WORDS = 4_000
+MAX_WORDS = 4_000
 """Of all commands that one call guards."""
 
 pytest_plugins = ["tests.support.table"]
@@ -63,7 +63,7 @@ class TestOnEveryServer:
         async with lock as lease:
             assert len(lease.fencing_tokens) == MOST_NAMES
             assert await lease.guard(("SET", "k", "v"), ("GET", "k")) == [b"OK", b"v"]
-            words = ["MSET", *(word for number in range((MOST_WORDS - 2) // 2) for word in (f"k{number}", "v"))]
+            words = ["MSET", *(word for number in range((MAX_WORDS - 2) // 2) for word in (f"k{number}", "v"))]
             assert await lease.guard(words) == [b"OK"]
             assert await lease.renew()
             assert await asyncio.create_task(MultiLock(redis, names[-1:]).try_acquire()) is None

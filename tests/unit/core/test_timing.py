@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiolocks._core.timing import (
-    SHORTEST_RECHECK,
+    MIN_RECHECK_INTERVAL,
     deadline,
     margin,
     patience,
@@ -99,7 +99,7 @@ def test_a_recheck_comes_right_after_the_predicted_end(interval: float, expected
     delay = recheck_delay(interval, expected, jitter)
     if delay < interval:
         assert expected < delay
-    if expected > SHORTEST_RECHECK:
+    if expected > MIN_RECHECK_INTERVAL:
         assert delay <= (expected + 0.012) * JUST_OVER
 
 
@@ -112,8 +112,8 @@ def test_a_recheck_leaves_a_lease_two_to_twelve_milliseconds_to_run_out() -> Non
 @given(intervals, st.floats(0, 1e9), jitters)
 def test_a_recheck_under_fifty_milliseconds_needs_a_reason(interval: float, expected: float, jitter: float) -> None:
     """W6: the lease in the way ends within that time, or the TTL asks for it."""
-    if recheck_delay(interval, expected, jitter) < SHORTEST_RECHECK:
-        assert expected <= SHORTEST_RECHECK or interval < SHORTEST_RECHECK
+    if recheck_delay(interval, expected, jitter) < MIN_RECHECK_INTERVAL:
+        assert expected <= MIN_RECHECK_INTERVAL or interval < MIN_RECHECK_INTERVAL
 
 
 @given(intervals, st.floats(0, 10))

@@ -230,7 +230,7 @@ async def test_a_task_that_is_granted_more_than_the_limit_in_force_keeps_it() ->
 async def test_the_limits_declared_of_names_used_once_do_not_pile_up(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_semaphore, "_MOST_DECLARED", 5)
+    monkeypatch.setattr(_semaphore, "_MAX_DECLARED", 5)
     kept = Semaphore(redis, "kept", 3)
     async with kept:
         pass
