@@ -16,7 +16,7 @@ from redis.asyncio.lock import Lock as PlainLock
 from redis.exceptions import LockError, LockNotOwnedError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ._core.answers import LONGEST_WAIT
+from ._core.answers import REPLY_TIMEOUT
 from ._core.errors import AcquireTimeoutError
 from ._core.keys import Keys, holder_of
 from ._core.options import MIN_TTL, Options
@@ -219,7 +219,7 @@ class RedisLock(PlainLock):
         context.tokens[chosen] = held
         buried_ms = round(1000 * max(asked.ttl, LONGEST_RETRY)) if asked.unanswered else 0
         keys = holder_of(self._keys.base), self._keys.part(b"t:" + asked.token)
-        until = min(state.deadline, now + LONGEST_WAIT)
+        until = min(state.deadline, now + REPLY_TIMEOUT)
         granted = Granted(state.fence, state.deadline - asked.valid_for)
         state.hand_off(now)
         try:

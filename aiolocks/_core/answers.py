@@ -32,7 +32,7 @@ from .timing import Backoff, longest_retry_delay
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 10.0
+REPLY_TIMEOUT = 10.0
 """Timeout for the reply to a request that is not queued yet, in seconds; it is part of the public contract."""
 
 _MAX_PAUSE = 0.25
@@ -200,7 +200,7 @@ async def ask_until(
         failed: Called after each failed attempt except the last.
 
     Raises:
-        RedisError: The error of the last attempt before *until*, or one that *again* does not retry.
+        RedisError: The error of the last attempt before *until*, or an error that *again* does not retry.
     """
     backoff = Backoff(0.04, max_pause)
     while True:
@@ -253,19 +253,19 @@ class RidingOut:
 
 
 async def as_the_client_would(policy: Retry | RidingOut, ask: Callable[[], Awaitable[T]]) -> T:
-    """Retry as often as the user's client would, for at most `LONGEST_WAIT` seconds.
+    """Retry as often as the user's client would, for at most `REPLY_TIMEOUT` seconds.
 
     Raises:
         RedisError: The last error, or a timeout, if there is no reply by then.
     """
-    trouble: Exception = RedisTimeoutError(f"Redis did not answer within {LONGEST_WAIT:g} s")
+    trouble: Exception = RedisTimeoutError(f"Redis did not answer within {REPLY_TIMEOUT:g} s")
 
     async def failed(error: Exception) -> None:
         nonlocal trouble
         trouble = error
 
     try:
-        async with asyncio.timeout(LONGEST_WAIT):
+        async with asyncio.timeout(REPLY_TIMEOUT):
             return await policy.call_with_retry(ask, failed)
     except RedisTimeoutError:
         raise

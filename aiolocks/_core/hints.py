@@ -124,7 +124,7 @@ _TABLES = {
     "Semaphore": _SEMAPHORE, "RWLock": _RWLOCK, "HierarchicalLock": _HIERARCHY, "Lease": _LEASE,
     "LockManager": _MANAGER, "Versioned": _VERSIONED,
 }  # fmt: skip
-"""By class; every other class is one that can be acquired, and has `_LOCK`."""
+"""By class; all other classes can be acquired, and have `_LOCK`."""
 
 _PACKAGE = _names({
     "ReadWriteLock": "use RWLock",
@@ -237,7 +237,7 @@ def mark_coroutine_function(call: Any) -> None:
 def _misuse(
     function: Callable[..., Any], signature: inspect.Signature, args: tuple[Any, ...], keywords: Mapping[str, object]
 ) -> str:
-    """Return what is wrong with a call, and the right one; an empty text if the call fits the signature."""
+    """Return the error text for a wrong call; an empty text if the call fits the signature."""
     try:
         signature.bind(*args, **keywords)
     except TypeError:
@@ -292,6 +292,12 @@ def not_callable(called: str, keywords: Mapping[str, object]) -> TypeError:
         f"{called} objects are not callable: use `async with {variable}:`, or "
         f"`async with {variable}.hold({asked}):`, or `lease = await {variable}.acquire({asked})`"
     )
+
+
+def held_by_mode(thing: object, *_: object) -> NoReturn:
+    """Raise the error for ``async with rw:``, of a primitive that only its modes can hold."""
+    *modes, last = (f".{mode}" for mode in KIND_OF_CLASS[type(thing).__name__].modes)
+    raise TypeError(f"{thing!r} cannot be held itself: enter its {', '.join(modes)} or {last}")
 
 
 def entered_without_async(thing: object) -> NoReturn:

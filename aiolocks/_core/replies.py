@@ -17,7 +17,7 @@ UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticErro
 
 @final
 class UnreadableReplyError(RedisConnectionError):
-    """The reply is not one that Redis sends."""
+    """Redis never sends such a reply."""
 
 
 def unreadable(what: str, reply: object) -> UnreadableReplyError:
@@ -31,7 +31,7 @@ def unreadable(what: str, reply: object) -> UnreadableReplyError:
 def unreadable_protocol(error: Exception) -> UnreadableReplyError:
     """Return the error for a reply on which the parser failed with *error*."""
     detail = f": {error}" if isinstance(error, InvalidResponse) else ""  # texts of other errors may quote the reply
-    return UnreadableReplyError(f"Redis answered with what is not its protocol{detail}")
+    return UnreadableReplyError(f"Redis answered with something that is not its protocol{detail}")
 
 
 def _described(reply: object) -> str:

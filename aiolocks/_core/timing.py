@@ -47,7 +47,7 @@ class Backoff:
 
 
 def margin(ttl: float) -> float:
-    """Return what is taken off a lease of *ttl* seconds: drift, precision, and time for the body to clean up."""
+    """Return the margin of a lease of *ttl* seconds: drift, precision, and time for the body to clean up."""
     return DRIFT * ttl + PRECISION + min(0.05 * ttl, 1.0)
 
 

@@ -99,7 +99,7 @@ _START = "lease1."
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Offer:
-    """The content of the text that `hand_off` returns: what is held, under which secret, and for how long.
+    """The content of the text that `hand_off` returns: the names, the secret of the lease, and its TTL.
 
     It names no server. Anyone who reads the text can adopt or release the lease, so it must not appear in a log or an
     error.

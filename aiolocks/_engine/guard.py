@@ -14,7 +14,7 @@ from redis._parsers.base import BaseParser  # names no other place for it
 from redis.exceptions import ClusterCrossSlotError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, ask_until
+from .._core.answers import REPLY_TIMEOUT, ask_until
 from .._core.doing import Doing
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
 from .._core.keys import slot_of, tag_of
@@ -92,7 +92,7 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
     async def ask(failures: int) -> object:
         answer: asyncio.Future[object] = context.loop.create_future()
         call = commands.submit(bound, args, _answered, commands.patience_after(failures), None, answer)
-        timer = context.loop.call_later(begun + LONGEST_WAIT - context.clock(), _give_up_unsent, call)
+        timer = context.loop.call_later(begun + REPLY_TIMEOUT - context.clock(), _give_up_unsent, call)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -102,13 +102,13 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
             timer.cancel()
 
     with Doing(f"guarding by {state.what}"):
-        return await ask_until(ask, context.clock, min(state.deadline, begun + LONGEST_WAIT), span=state.ttl)
+        return await ask_until(ask, context.clock, min(state.deadline, begun + REPLY_TIMEOUT), span=state.ttl)
 
 
 def _give_up_unsent(call: PendingCall) -> None:
     """Never send it: a full link that goes on answering others would hold it back for longer than is promised."""
     if call.link is None:
-        call.finish(RedisTimeoutError(f"Redis had no room for it within {LONGEST_WAIT:g} s"))
+        call.finish(RedisTimeoutError(f"Redis had no room for it within {REPLY_TIMEOUT:g} s"))
 
 
 def _answered(call: PendingCall, reply: object) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from .._core.answers import LONGEST_WAIT, ride_out
+from .._core.answers import REPLY_TIMEOUT, ride_out
 from .._core.doing import Doing
 from .._core.guard_commands import Command, Reply
 from .._core.hints import NameHints, entered_without_async
@@ -110,7 +110,7 @@ class Lease(NameHints):
         if not state.held:
             return False
         clock = state.context.clock
-        until = min(state.deadline, clock() + LONGEST_WAIT)
+        until = min(state.deadline, clock() + REPLY_TIMEOUT)
         with Doing(f"renewing {state.what}"):
             sent_at = await ride_out(partial(_renewal, state, ttl), clock, until)
         if sent_at is None:

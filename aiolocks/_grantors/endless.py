@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
-from .._core.answers import LONGEST_WAIT
+from .._core.answers import REPLY_TIMEOUT
 from .._core.keys import Keys, session_key
 from .._core.tokens import session_of
 from .._engine.context import Context
@@ -49,7 +49,7 @@ async def warn_of_endless(grantor: Asked) -> None:
             return
         found: asyncio.Future[int] = context.loop.create_future()
         key = session_key(keys.channels, session)
-        context.pipeline.route(key).submit(_EXISTS, (key,), resolve_call, LONGEST_WAIT, None, found)
+        context.pipeline.route(key).submit(_EXISTS, (key,), resolve_call, REPLY_TIMEOUT, None, found)
         if await found:
             return
     except RedisError:  # the waiters' re-checks report it

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 from typing import Any, Protocol, cast
 
-from .._core.answers import LONGEST_WAIT
+from .._core.answers import REPLY_TIMEOUT
 from .._core.options import Duration, check_ttl
 from .._core.tokens import fresh_token
 from .._core.values import Offer
@@ -51,7 +51,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         bases = tuple(_base(part.grantor) for part in held)
         offer = Offer(state.grantor.kind, bases, request.permits, fresh_token(context.id), seconds)
         now = context.clock()
-        until = min(state.deadline, now + LONGEST_WAIT)
+        until = min(state.deadline, now + REPLY_TIMEOUT)
         state.hand_off(now)
         asked = [
             asyncio.ensure_future(_offer(part, offer.secret_of(at), round(seconds * 1000), until))

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast, final
 
 from redis.exceptions import ResponseError
 
-from .._core.answers import LONGEST_WAIT, NotNowError
+from .._core.answers import REPLY_TIMEOUT, NotNowError
 from .._core.keys import Keys, session_key
 from .._core.timing import RENEWALS_PER_TTL
 from .._core.tokens import digest_of
@@ -159,7 +159,7 @@ class Introduction:
         card.written = {token: None for token in written if token in names} | dict.fromkeys(new)
         bound = PreparedScript(load("session/introduce"), lambda _: (card.key,))
         args: Arguments = (round(1000 * self._life), len(gone), *words)
-        self._route(card).submit(bound, args, self._written, LONGEST_WAIT, card)
+        self._route(card).submit(bound, args, self._written, REPLY_TIMEOUT, card)
 
     def _written(self, call: PendingCall, reply: Any) -> None:
         card: _Card = call.subject

@@ -7,7 +7,7 @@ from typing import Any, cast, final
 from redis.exceptions import RedisError, ResponseError
 
 from .._core import events
-from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, was_not_run
+from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
 from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
@@ -118,7 +118,7 @@ class RedisGrantor:
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
         # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
-        unsent = LONGEST_WAIT if request.wait else FIRST_CONNECT
+        unsent = REPLY_TIMEOUT if request.wait else FIRST_CONNECT
         request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon))
         return future
 
@@ -138,14 +138,14 @@ class RedisGrantor:
         keys = (*self.renewal_keys(2), self.renewal_keys(1)[0] + b":t:" + request.token)
         script = PreparedScript(load(f"{self._family.name}/{extension.verb}"), lambda _: keys)
         args = (request.token, *extension.arguments(), request.ttl_ms)
-        request.sent(self._route.submit(script, args, receive, patience, request, future, LONGEST_WAIT))
+        request.sent(self._route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT))
         return future
 
     def _ask_on(self, request: Request, call: PendingCall) -> None:
         """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
         route = self._route
         request.sent(
-            route.submit(self._grant, self._terms, self._answered, route.patience, request, call.tell, LONGEST_WAIT)
+            route.submit(self._grant, self._terms, self._answered, route.patience, request, call.tell, REPLY_TIMEOUT)
         )
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
@@ -435,7 +435,7 @@ class RedisGrantor:
 
     async def ask_once(
         self, verb: str, args: Arguments = (), *, as_waiter: bool = False, keys: tuple[bytes, ...] = (),
-        patience: float = LONGEST_WAIT,
+        patience: float = REPLY_TIMEOUT,
     ) -> Any:  # fmt: skip
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs; *keys* are its own."""
         self.context.undos.go_ahead(self.kind, self.name)

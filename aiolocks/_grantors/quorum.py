@@ -15,7 +15,7 @@ from typing import Any, TypeVar, final
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NotNowError, ask_until, came_too_early, ride_out
+from .._core.answers import REPLY_TIMEOUT, NotNowError, ask_until, came_too_early, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
 from .._core.replies import check_reply
@@ -280,7 +280,7 @@ class Quorum(Composite):
         with contextlib.ExitStack() as stack:
             for context in self._contexts:
                 stack.enter_context(context.keep_open())
-            return await ride_out(partial(self._count, ttl), clock, clock() + LONGEST_WAIT)
+            return await ride_out(partial(self._count, ttl), clock, clock() + REPLY_TIMEOUT)
 
     async def _count(self, ttl: float) -> tuple[bool, int, int]:
         fences, ends = [0], [0]
@@ -326,7 +326,7 @@ class Quorum(Composite):
         with contextlib.ExitStack() as stack:
             for context in self._contexts:
                 stack.enter_context(context.keep_open())
-            rows = await ride_out(partial(self._ask_who, ttl), clock, clock() + LONGEST_WAIT)
+            rows = await ride_out(partial(self._ask_who, ttl), clock, clock() + REPLY_TIMEOUT)
             for digest in {row.digest for row in rows.values()}:
                 same = {at: row for at, row in rows.items() if row.digest == digest}
                 if len(same) >= self._quorum:
@@ -455,7 +455,7 @@ def _patience(request: Request, error: QuorumError) -> float:
     """Return the seconds for which too few servers may answer in the way that *error* says."""
     longest = request.ttl if request.reached else PATIENCE
     if came_too_early(error):
-        return max(longest, LONGEST_WAIT) if request.wait else 0.0
+        return max(longest, REPLY_TIMEOUT) if request.wait else 0.0
     return longest
 
 

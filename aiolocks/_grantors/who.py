@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 
-from .._core.answers import LONGEST_WAIT
+from .._core.answers import REPLY_TIMEOUT
 from .._core.keys import session_key
 from .._core.modes import MODE_NAMES
 from .._core.tokens import digest_of, session_of
@@ -183,7 +183,7 @@ async def _ask(grantor: RedisGrantor, session: bytes, digests: list[bytes]) -> l
     future: asyncio.Future[list[bytes | None]] = context.loop.create_future()
     route = context.pipeline.route(key)
     with context.keep_open():
-        route.submit(_HMGET, (key, b"host", b"pid", *digests), _said, LONGEST_WAIT, 2 + len(digests), future)
+        route.submit(_HMGET, (key, b"host", b"pid", *digests), _said, REPLY_TIMEOUT, 2 + len(digests), future)
         try:
             return await future
         except RedisError:

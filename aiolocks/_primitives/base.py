@@ -95,7 +95,7 @@ class Acquirable(NameHints, Enterable[Lease]):
         return Hold(lambda: self._new_acquisition(seconds, permits, entering=True).acquire(Lease, must=True), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
-        # The task that awaits this is the one that asks; it need not be the one that called `acquire`.
+        # The task that awaits this is the holder; another task may have called `acquire`.
         return await self._new_acquisition(self._timeout(timeout), permits, entering=True).acquire(
             Lease, must=True, by_hand=True
         )

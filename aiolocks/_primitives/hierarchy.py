@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from .._core.hints import NameHints, explains_misuse
+from .._core.hints import NameHints, explains_misuse, held_by_mode
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration, Options, Replicas, options_of
@@ -102,11 +102,7 @@ class HierarchicalLock(NameHints):
         return f"<HierarchicalLock {self.name!r}>"
 
     if not TYPE_CHECKING:  # type checkers know without it
-
-        def __aenter__(self):
-            raise TypeError(f"{self!r} cannot be held itself: enter its .read or .write")
-
-        __aexit__ = __enter__ = __exit__ = __aenter__
+        __aenter__ = __aexit__ = __enter__ = __exit__ = held_by_mode
 
 
 @final

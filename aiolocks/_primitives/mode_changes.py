@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast, final
 
-from .._core.answers import LONGEST_WAIT
+from .._core.answers import REPLY_TIMEOUT
 from .._core.errors import LeaseLostError
 from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from .._core.options import Duration, Unset, check_timeout
@@ -68,7 +68,7 @@ class ModeChanges:
         Raises:
             RuntimeError: The lease is not one of `write` or `upgradeable`.
             LeaseLostError: It is lost, or was released.
-            RedisError: Not confirmed within 10 s, or within what is left of the lease.
+            RedisError: Not confirmed within 10 s, or before the lease ends.
         """
         grantor, request = cast("RedisGrantor", state.grantor), state.request
         if request.permits == UPGRADE:
@@ -78,7 +78,7 @@ class ModeChanges:
             )
         state.check()
         request.permits = SHARED  # whatever the reply, the holder has given up the right to write
-        until = min(state.deadline, state.context.clock() + LONGEST_WAIT)
+        until = min(state.deadline, state.context.clock() + REPLY_TIMEOUT)
         answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
         if answer != 1:
             if answer == _REVOKED:

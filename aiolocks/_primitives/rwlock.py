@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
-from .._core.hints import NameHints, explains_misuse
+from .._core.hints import NameHints, explains_misuse, held_by_mode
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
 from .._engine.must_await import LOCKED, must_await
@@ -37,7 +37,7 @@ class RWLock(NameHints):
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        name: What is read and written: 1 to 1,024 bytes of UTF-8, any text.
+        name: The name of the lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
         acquire_timeout: Seconds to wait. None waits for ever. 0 tries once.
         track: See `Lock`. Only leases of `write` are tracked, until they are downgraded.
@@ -74,18 +74,14 @@ class RWLock(NameHints):
 
     @property
     def name(self) -> str:
-        """What is read and written, as given."""
+        """The name, as given."""
         return self.read.name
 
     def __repr__(self) -> str:
         return f"<RWLock {self.name!r}>"
 
     if not TYPE_CHECKING:  # type checkers know without it
-
-        def __aenter__(self):
-            raise TypeError(f"{self!r} cannot be held itself: enter its .read, .write or .upgradeable")
-
-        __aexit__ = __enter__ = __exit__ = __aenter__
+        __aenter__ = __aexit__ = __enter__ = __exit__ = held_by_mode
 
 
 @final

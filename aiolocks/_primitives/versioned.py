@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, final, overload
 
-from .._core.answers import LONGEST_WAIT, as_the_client_would
+from .._core.answers import REPLY_TIMEOUT, as_the_client_would
 from .._core.doing import Doing
 from .._core.errors import VersionConflictError
 from .._core.hints import NameHints
@@ -191,7 +191,7 @@ class Versioned(NameHints):
             nonlocal patience
             answer: asyncio.Future[Any] = context.loop.create_future()
             call = pipeline.submit(script, args, resolve_call, patience, None, answer)
-            patience = min(2 * patience, LONGEST_WAIT)  # this one may have been too short
+            patience = min(2 * patience, REPLY_TIMEOUT)  # this one may have been too short
             try:
                 return await answer
             except asyncio.CancelledError:

@@ -27,7 +27,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import (
-    LONGEST_WAIT,
+    REPLY_TIMEOUT,
     NoPrimaryError,
     NotNowError,
     RidingOut,
@@ -356,11 +356,11 @@ class Pipeline:
 
     def undo_patience_after(self, silences: int) -> float:
         """Return the seconds to wait for the answer to an undo, after so many that got no answer."""
-        return min(self.undo_patience * (1 << min(silences, 6)), LONGEST_WAIT)
+        return min(self.undo_patience * (1 << min(silences, 6)), REPLY_TIMEOUT)
 
     def patience_after(self, silences: int) -> float:
         """Return the seconds to wait after so many silences: longer each time, as the wait may have been too short."""
-        return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # 16 times a second or more exceeds it
+        return min(self.patience * (1 << min(silences, 4)), REPLY_TIMEOUT)  # 16 times a second or more exceeds it
 
     def unanswered(self) -> Iterator[PendingCall]:
         """Yield the calls that are on their way, or wait for a link."""
@@ -383,7 +383,7 @@ class Pipeline:
         self._busy_poll.heard(now, took)  # equivalent: line dropped, for speed
         self.round_trip = took = took if took > before else before
         if took > _SHORTEST_PATIENCE / 4:
-            self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
+            self.patience = min(4 * took, REPLY_TIMEOUT) if took > 0.25 else 1.0
             self.undo_patience = min(4 * took, 1.0)
         else:
             self.patience, self.undo_patience = 1.0, _SHORTEST_PATIENCE
@@ -443,7 +443,7 @@ class Pipeline:
             else:
                 waiting, self._waiting = self._waiting, deque()
                 for said in link.library:
-                    self.submit(_SET_INFO, said, _ignore, LONGEST_WAIT)
+                    self.submit(_SET_INFO, said, _ignore, REPLY_TIMEOUT)
                 self._on_connected()
                 self._waiting += waiting
                 self._flow()
@@ -454,7 +454,7 @@ class Pipeline:
     async def _hold_off(self) -> None:
         """Pause after links whose answers could not be read, longer each time."""
         since = self._clock() - self._unreadable_at
-        if since >= LONGEST_WAIT:
+        if since >= REPLY_TIMEOUT:
             self._unreadable = 0
         else:
             await asyncio.sleep(min(retry_delay(math.inf, self._unreadable), _LONGEST_HOLD_OFF) - since)

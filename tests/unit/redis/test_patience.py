@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks._core.answers import LONGEST_WAIT
+from aiolocks._core.answers import REPLY_TIMEOUT
 from aiolocks._core.options import Options
 from aiolocks._core.timing import retry_delay
 from aiolocks._engine.acquire import Acquisition
@@ -48,9 +48,9 @@ def patience(times: list[float], *, paused: bool) -> list[float]:
 async def test_patience_doubles_with_each_silence_up_to_the_longest_wait() -> None:
     async with session_of(Answering(lambda asked: 1)) as session:
         after = pipeline_in(session.context).patience_after
-        assert [after(silences) for silences in range(6)] == [1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
+        assert [after(silences) for silences in range(6)] == [1, 2, 4, 8, REPLY_TIMEOUT, REPLY_TIMEOUT]
         after = pipeline_in(session.context).undo_patience_after
-        assert [after(silences) for silences in range(8)] == [0.25, 0.5, 1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
+        assert [after(silences) for silences in range(8)] == [0.25, 0.5, 1, 2, 4, 8, REPLY_TIMEOUT, REPLY_TIMEOUT]
 
 
 @jumping
@@ -59,7 +59,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
             await asking(server).acquire(Lease, must=True)
-        assert clock() == LONGEST_WAIT
+        assert clock() == REPLY_TIMEOUT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
 
 
@@ -91,7 +91,7 @@ async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> 
         with pytest.raises(RedisTimeoutError):
             await guard(state_of(lease), [("INCR", "n")])
         assert patience(server.times("lock_guard"), paused=True) == [1, 2, 4]
-        assert LONGEST_WAIT <= clock() <= 2 * LONGEST_WAIT
+        assert REPLY_TIMEOUT <= clock() <= 2 * REPLY_TIMEOUT
         await lease.release()
 
 
@@ -101,7 +101,7 @@ async def test_what_is_insisted_on_is_waited_for_longer_after_each_silence() -> 
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
             await insist(server.grantor(), until=60)
-        assert patience(server.times("lock_statistics"), paused=True)[:5] == [1, 2, 4, 8, LONGEST_WAIT]
+        assert patience(server.times("lock_statistics"), paused=True)[:5] == [1, 2, 4, 8, REPLY_TIMEOUT]
 
 
 # Of what cannot be asked.
@@ -156,7 +156,7 @@ async def test_patience_follows_the_time_that_answers_take_up_and_down() -> None
         assert (commands.patience, commands.undo_patience) == pytest.approx((2.4, 1.0))
         slow = 5.0
         await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (LONGEST_WAIT, 1.0)
+        assert (commands.patience, commands.undo_patience) == (REPLY_TIMEOUT, 1.0)
         slow = 0.0
         for _ in range(30):
             await ask("statistics", (0,))
