@@ -76,7 +76,7 @@ class SharedLease:
     def entered_by(self, task: "Task | None") -> bool:
         return self.core.context.holdings.inside(task, self.key) > 0
 
-    def let_go(
+    def release_hold(
         self, hold: "Reentry", now: float, wait: float | None, then: Callable[[Release], None] | None
     ) -> Release | None:
         """Release *hold*, and the lease if it was the last one."""
@@ -155,7 +155,7 @@ class Reentry(LeaseState):
         if not self.on_server:
             return None
         self.on_server = False
-        return self.shared.let_go(self, now, wait, then)
+        return self.shared.release_hold(self, now, wait, then)
 
     @property
     def shares(self) -> int:

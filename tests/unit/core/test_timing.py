@@ -1,10 +1,13 @@
 """The arithmetic of leases, for every TTL and every moment."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiolocks._core.timing import (
     MIN_RECHECK_INTERVAL,
+    Backoff,
     deadline,
     margin,
     patience,
@@ -121,3 +124,22 @@ def test_patience_outlasts_four_round_trips_within_reason(interval: float, round
     """A loop that was blocked takes its own delay for the network's, which must not keep a dead link for long."""
     assert patience(interval, round_trip) >= max(interval, 0.25, min(4 * round_trip, 4 * interval))
     assert patience(interval, round_trip) <= max(0.25, 4 * interval)
+
+
+def test_pauses_double_up_to_the_longest_and_begin_again_after_a_success() -> None:
+    backoff = Backoff(0.1, 0.5)
+    assert [backoff.failed() for _ in range(5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
+    assert backoff.failures == 5
+    backoff.reset()
+    assert (backoff.failures, backoff.failed()) == (0, 0.1)
+
+
+def test_after_any_number_of_failures_a_pause_is_a_number() -> None:
+    backoff = Backoff(0.01, math.inf)
+    assert all(math.isfinite(backoff.failed()) for _ in range(5000))
+
+
+@given(jitter=st.floats(0, 1))
+def test_jitter_takes_a_share_off_and_adds_none(jitter: float) -> None:
+    pauses = [Backoff(0.1, 0.5, jitter).failed() for _ in range(20)]
+    assert all(0.1 * (1 - jitter) <= pause <= 0.1 for pause in pauses)
