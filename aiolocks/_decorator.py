@@ -160,7 +160,7 @@ def _check_kind(kind: object) -> None:
 
 def _check_enterable(made: type) -> None:
     """Raise a TypeError that says what to do if instances of *made* cannot be entered."""
-    kind = KIND_OF_CLASS.get(made.__name__) if issubclass(made, NameHints) else None
+    kind = KIND_OF_CLASS.get(made.__name__) if NameHints in made.__mro__ else None
     if kind is not None and kind.modes:
         raise TypeError(
             f"{made.__name__} cannot be held itself, only one of its modes: "

@@ -249,20 +249,21 @@ def _misuse(
     if not owner:
         return f'{verb} takes a client and a name: @{verb}(redis, "invoice:{{invoice_id}}")'
     if verb == "__init__":
-        return _misuse_of_constructor(owner, [*signature.parameters][3:], unknown)
+        return _misuse_of_constructor(owner, [*signature.parameters][1:], unknown)
     where = getattr(args[0], "_called", owner) if args else owner  # "RWLock.read" for a mode
     return _misuse_of_call(where, verb, [*signature.parameters][1:], unknown)
 
 
-def _misuse_of_constructor(owner: str, options: list[str], unknown: str | None) -> str:
+def _misuse_of_constructor(owner: str, takes: list[str], unknown: str | None) -> str:
     kind = KIND_OF_CLASS[owner]
     if unknown is None or unknown in {"redis", "client", "clients", "masters", "key", "name", "names", "path"}:
-        return f"{owner} is made as {kind.example}; options are keywords: {_TTL}"
+        needs = ", ".join(takes[: takes.index("ttl")])
+        return f"{owner} takes {needs}, and then keywords: {kind.example}, with {_TTL}"
     if unknown == "track" and kind.untracked:
         return f"{owner} has no 'track': {kind.untracked}"
     word = _plain(unknown)
     hint = _OPTIONS_OF.get(owner, {}).get(word) or _OPTIONS.get(word)
-    return f"{owner} has no {unknown!r}" + (f": {hint}" if hint else f"; its options are {', '.join(options)}")
+    return f"{owner} has no {unknown!r}" + (f": {hint}" if hint else f"; its options are {', '.join(takes[2:])}")
 
 
 def _misuse_of_call(where: str, verb: str, takes: list[str], unknown: str | None) -> str:

@@ -31,7 +31,7 @@ def test_no_names_are_an_error() -> None:
 
 def test_more_names_than_a_script_can_look_at_are_an_error_that_says_what_to_do() -> None:
     names = [f"account:{number}" for number in range(MOST_NAMES + 1)]
-    with pytest.raises(ValueError, match=r"at most 1,000 names, not 1,001.*one stand for many"):
+    with pytest.raises(ValueError, match=r"at most 1,000 names, not 1,001.*one name for many"):
         MultiLock(Redis(port=1), names)
     assert len(MultiLock(Redis(port=1), names[1:] * 2).names) == MOST_NAMES
 

@@ -186,7 +186,9 @@ def answered(code: str, **more: Any) -> str:
         names = {**names_around(NOBODY), "lease": await a_lease() if "lease" in code else None, **more}
         with pytest.raises((TypeError, AttributeError, ImportError)) as caught:
             await tried(code, names)
-        return f"{caught.type.__name__}: {caught.value}"
+        text = f"{caught.type.__name__}: {caught.value}"
+        del caught  # its traceback refers to this frame, and to coroutines that are never awaited
+        return text
 
     return asyncio.run(answer())
 
