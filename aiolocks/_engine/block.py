@@ -5,8 +5,8 @@ Which block an `async with` leaves, where many tasks share one object, is known 
 So each look-up gives a fresh handle, and `__aenter__` gives its block to the newest one that the task has just looked
 up. Nothing is searched, and a block is its own wherever it is left: in another task, by another stack, in any order.
 
-Where a class of the caller's own calls both methods by itself, no look-up precedes `__aenter__`. Such blocks are kept
-with the entered object, by the frame of the `async with` around that class, if that can be told.
+Where a class of the caller's own calls both methods by itself, no look-up precedes `__aenter__`. The entered object
+keeps such a block, and the only one of the task is left, or the only one there is.
 """
 
 import asyncio
@@ -218,7 +218,8 @@ class Handle:
         if body is None:
             if self._opened:
                 raise RuntimeError(f"{self._owner!r}: this block was left already")
-            body, frame = _kept(cast("Enterable[Any]", owner[0] if owner else self._owner), frame)
+            body = cast("Enterable[Any]", owner[0] if owner else self._owner)._take_kept()
+            frame = frame.f_back or frame  # that of the `async with` around the class which calls this
         if isinstance(exc, GeneratorExit) and _running_loop() is not body.loop:
             return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
         return as_coroutine(body.leave(exc, frame))
@@ -235,28 +236,25 @@ class ExitHandles:
 
 @final
 class _Kept:
-    """The entry of a block that no handle has."""
+    """The entry of a block that no handle has. The entered object keeps the block."""
 
-    __slots__ = ("_frame", "_owner", "before", "task")
+    __slots__ = ("_owner", "before", "task")
 
-    def __init__(self, owner: "Enterable[Any]", frame: FrameType | None) -> None:
+    def __init__(self, owner: "Enterable[Any]") -> None:
         self._owner = owner
-        self._frame = frame
         self.task = task = current_task()
         # equivalent: constant, without a task nothing is cancelled
         self.before = 0 if task is None else task.cancelling()
 
     def open(self, lease: object, state: LeaseState) -> None:
-        if self._owner._kept is None:
-            self._owner._kept = {}
-        self._owner._kept.setdefault(self._frame, []).append(Block(lease, state, self.task, self.before))
+        self._owner._keep(Block(lease, state, self.task, self.before))
 
 
 class Enterable(Generic[T]):
     """What many tasks may enter at once; each block gives a T."""
 
-    _kept: "dict[FrameType | None, list[Block]] | None" = None
-    """Blocks that no handle has, by the frame that leaves them, if it can be told; None: there were none yet."""
+    _kept: tuple[Block, ...] = ()
+    """Open blocks that no handle has."""
 
     def __aenter__(self) -> "CoroutineType[Any, Any, T]":
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
@@ -275,53 +273,36 @@ class Enterable(Generic[T]):
         """Do what it takes to begin *block*, and open it."""
         raise NotImplementedError
 
+    def _keep(self, block: Block) -> None:
+        self._kept += (block,)
+
+    def _take_kept(self) -> Block:
+        """Return the block that is left without a handle: the task's only one, or the only one there is (W20).
+
+        Raises:
+            RuntimeError: There is none, or there are several.
+        """
+        loop, task = _running_loop(), current_task()
+        here = [block for block in self._kept if block.loop is loop]
+        own = [block for block in here if task is not None and block.task is task]
+        found = own if len(own) == 1 else here
+        if len(found) == 1:
+            self._kept = tuple(block for block in self._kept if block is not found[0])
+            return found[0]
+        if not found:
+            raise RuntimeError(f"{self!r} is not held by a block that could be left here")
+        raise RuntimeError(
+            f"{self!r}: {len(here)} blocks of it are open, and __aenter__ and __aexit__ were called by other code than "
+            "an `async with`, so it is not known which of them is left; none is. Let that code keep what hold() "
+            "returns, one for each block, and enter and leave that"
+        )
+
 
 def _entry(owner: Enterable[Any]) -> Entry:
     """Return what gets the block that `__aenter__`, which calls this, is about to begin."""
     reference: Callable[[], Handle | None] | None = getattr(_newest, "handle", None)
     handle = None if reference is None else reference()
-    if handle is not None and handle.claim(owner):
-        return handle
-    return _Kept(owner, _around(sys._getframe(2)))
-
-
-def _around(caller: FrameType) -> FrameType | None:
-    """Return the frame that awaits the method *caller*, if it is one that can hold a block."""
-    above = caller.f_back
-    return above if above is not None and above.f_code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR) else None
-
-
-def _kept(owner: Enterable[Any], caller: FrameType) -> "tuple[Block, FrameType]":
-    """Take the block that *caller* leaves by itself: return its body, and the frame that it is in.
-
-    Raises:
-        RuntimeError: There is none, or it cannot be told which one.
-    """
-    around, kept = _around(caller), owner._kept or {}
-    bodies = kept.get(around) if around is not None else None
-    if bodies:
-        return _taken(kept, around, bodies[-1]), cast("FrameType", around)
-    loop, task = _running_loop(), current_task()
-    all_here = [(key, body) for key, bodies in kept.items() for body in bodies if body.loop is loop]
-    of_task = [(key, body) for key, body in all_here if task is not None and body.task is task]
-    for found in (all_here, of_task):
-        if len(found) == 1:
-            key, body = found[0]
-            return _taken(kept, key, body), key or caller
-    if not all_here:
-        raise RuntimeError(f"{owner!r} is not held by a block that could be left here")
-    raise RuntimeError(
-        f"{owner!r}: {len(all_here)} blocks of it are open, and it cannot be told which of them is left here, as "
-        "__aenter__ and __aexit__ were called by other code than the `async with`; none is left. Have that code keep "
-        "what hold() returns, one for each block, and enter and leave that"
-    )
-
-
-def _taken(kept: "dict[FrameType | None, list[Block]]", key: FrameType | None, body: "Block") -> "Block":
-    kept[key].remove(body)
-    if not kept[key]:
-        del kept[key]
-    return body
+    return handle if handle is not None and handle.claim(owner) else _Kept(owner)
 
 
 def current_task() -> Task | None:

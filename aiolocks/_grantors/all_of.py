@@ -1,10 +1,9 @@
-"""Several Grantors taken one after the other, in one order for all callers: all of them, or none, and no deadlock.
+"""Several Grantors in one order for all callers: all of them are granted, or none, and there is no deadlock (W12).
 
-A Grantor made of Grantors. The one rule: a waiter holds only what comes before what it waits for. So what is
-missing is asked for at once without waiting, and what was granted out of turn is given back before it waits in line.
-If this happens repeatedly, fewer of the missing ones are asked for together, so that n names that come free one by one
-cost O(n) scripts. The leases held meanwhile are renewed like any other. When one of them is lost, the whole attempt
-starts again.
+A Grantor made of Grantors. The one rule: a waiter holds only the names before the name that it waits for. All missing
+names are asked for at once, without waiting, and those granted out of order are given back before it queues.
+If this happens repeatedly, fewer of the missing names are asked for at once, so that n names that become free one by
+one cost O(n) scripts. The leases held are renewed like any other. If one is lost, the whole attempt starts again.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import cast, final
+from typing import final
 
 from .._core.answers import UNCERTAIN
 from .._core.errors import LeaseLostError
@@ -21,22 +20,20 @@ from .._core.options import Options
 from .._engine.acquire import Acquisition
 from .._engine.context import Context, Grantor, Holding
 from .._engine.extension import Extension
-from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE
-from .._engine.request import Answer, Busy, Granted, Queued, Request, ResultCallback, resolve
-from .._redis.endpoints import Pipelines
-from .composite import Composite, Part, all_granted, end, release_parts, renew_parts, undo_parts
+from .._engine.request import Answer, Busy, Granted, Queued, Request
+from .parts import Composite, Part, all_granted, end
 
 
 @final
 class AllOf(Composite):
-    """Decides over several names together; *grantors* are in the order that all callers agree on.
+    """Decides over several names together, for one acquisition; *grantors* are in the order that all callers agree on.
 
-    One serves one acquisition. The fencing token that it grants is the largest; each part keeps its own. Or all have
-    the one that *seal* returns when all are held; it returns 0 if one of them is gone.
+    Each part keeps its own fencing token, and the lease has the largest. With *seal* all have the token that it
+    returns once all parts are held. It returns 0 if one of them is gone.
 
-    *wishes* are the permits, or the mode, that each is asked for, and the ticket that it begins with.
+    *wishes* are the permits, or the mode, for which each part asks, and its first ticket.
     """
 
     def __init__(
@@ -44,28 +41,20 @@ class AllOf(Composite):
         wishes: Sequence[tuple[int, int]] | None = None, seal: Callable[[Request], Awaitable[int]] | None = None,
     ) -> None:  # fmt: skip
         self.context = context
-        self._kind = kind
-        self._name = name
+        self.kind = kind
+        self.name = name
         self.grantors = grantors  # defect: parts-order
         self._wishes = wishes or [(1, 0)] * len(grantors)
         self._seal = seal
         self.sealed = seal is not None
         """Whether all parts have one fencing token."""
         self._adoptions: Sequence[Extension] = ()
-        """What each part is adopted by, if the lease was handed off."""
+        """The extension by which each part is adopted, if the lease was handed off."""
         self._options = replace(options, renew=True, max_hold=None, on_lost="flag")
-        """How parts are kept while others are waited for."""
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def kind(self) -> str:
-        return self._kind
+        """The options of a part that is kept while the caller waits for others."""
 
     def adopt(self, adoptions: Sequence[Extension]) -> None:
-        """Have each part adopt what is offered. None of them waits."""
+        """Make each part adopt the lease that is offered. None of them waits."""
         self._adoptions = adoptions
 
     async def grant(self, request: Request) -> Answer:
@@ -78,70 +67,46 @@ class AllOf(Composite):
                 for part in request.parts:
                     part.fence = fence
                 return Granted(fence, answer.valid_from)
-            self._begin_anew(request)
+            _replace_all(request)
 
     async def _grant(self, request: Request) -> Answer:
         if not request.parts:
             own: list[tuple[Extension, ...]] = [(each,) for each in self._adoptions] or [()] * len(self.grantors)
             request.parts = [
-                Part(grantor, request.part(permits, False, grantor.context.new_token(), ticket, extensions))
-                for grantor, (permits, ticket), extensions in zip(self.grantors, self._wishes, own, strict=True)
+                Part(grantor, request.part(amount, False, grantor.context.new_token(), ticket, extensions))
+                for grantor, (amount, ticket), extensions in zip(self.grantors, self._wishes, own, strict=True)
             ]
         if all(part.fence for part in request.parts):
-            whole = await self._refresh(request)
-            if whole is not None:
-                return whole
+            renewed = await self.renewed(request)
+            if renewed is not None:
+                return renewed
+            _replace_all(request)
         if not request.wait or self._adoptions:
             return await self._ask_once(request)
         while True:
             try:
-                return await OrderedAttempt(self.context, request, self._options).take()
+                return await OrderedAttempt(self.context, request, self._options).acquire()
             except LeaseLostError:
-                self._begin_anew(request)
-            except UNCERTAIN as error:  # although it was asked again and again
+                _replace_all(request)
+            except UNCERTAIN as error:  # although it was asked repeatedly
                 request.in_trouble(error)  # equivalent: line dropped, the turn fails with it at once
                 request.fail(error)
                 return Queued()
 
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
-        renew_parts(request, len(request.parts), ttl, tell, thread)
-
-    def undo(self, request: Request, tell: ResultCallback) -> None:
-        on_refused = partial(self.part_refused, request)
-        if all(part.fence for part in request.parts):
-            release_parts(request, len(request.parts), tell, on_refused)
-        else:
-            undo_parts(request.parts, tell, on_refused=on_refused)
-
     def guarding(self, request: Request) -> Holding:
-        """Return what all parts hold together; the answers are kept beside the first."""
-        each = [cast("Guarding", part.grantor).guarding(part.request) for part in request.parts]
+        """Return the holding of all parts together. The replies are kept beside the first part."""
+        each: list[Holding] = [part.grantor.guarding(part.request) for part in request.parts]
         holders = tuple(key for held in each for key in held.holders)
         return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
 
-    def _begin_anew(self, request: Request) -> None:
-        for part in request.parts:
-            end(part)
-        request.parts = [fresh_part(part) for part in request.parts]
-
-    async def _refresh(self, request: Request) -> Granted | None:
-        """Renew what was granted a while ago, or give it all back."""
-        sent_at = self.context.clock()
-        answer: asyncio.Future[bool] = self.context.loop.create_future()
-        self.renew(request, request.ttl, partial(resolve, answer))
-        if await answer:
-            return Granted(max(part.fence for part in request.parts), sent_at)
-        self._begin_anew(request)
-        return None
-
     async def _ask_once(self, request: Request) -> Answer:
-        if self._adoptions:  # W17: the first decides between callers that adopt the same
-            (first,) = await ask_all(request, request.parts[:1])
+        if self._adoptions:  # W17: the first part decides between callers that adopt the same lease
+            (first,) = await _ask_all(request, request.parts[:1])
             if isinstance(first, Exception):
                 raise first
-            answers = [first, *await ask_all(request, request.parts[1:])]
+            answers = [first, *await _ask_all(request, request.parts[1:])]
         else:
-            answers = await ask_all(request, request.parts)
+            answers = await _ask_all(request, request.parts)
         granted = [answer for answer in answers if isinstance(answer, Granted)]
         if len(granted) == len(request.parts):
             return all_granted(request, granted)
@@ -155,13 +120,13 @@ class AllOf(Composite):
         return Busy()
 
 
-_FEWEST = 4
-"""Minimum number of parts asked for together, if so many are missing: the usual few names then cost one round trip."""
+_MIN_AT_ONCE = 4
+"""Minimum number of parts asked for at once, if so many are missing: the usual few names then cost one round trip."""
 
 
 @final
 class _Kept(LeaseState):
-    """A part that is kept while others are waited for: no event, as the caller has nothing yet."""
+    """A part that is kept while the caller waits for others. It emits no events, as the caller has no lease yet."""
 
     __slots__ = ()
 
@@ -173,12 +138,12 @@ class _Kept(LeaseState):
 class OrderedAttempt:
     """One try to get all parts of a request, from the first to the last.
 
-    It asks for `_together` of the missing parts at once. At first these are all; then half as many after each round in
+    It asks for `_at_once` of the missing parts together. At first these are all; then half as many after each round in
     which one was busy, and twice as many after each round in which all were granted. The amortised cost, with a
-    potential of two scripts for each of `_together`, is nothing for a round that fails, and three scripts for each part
+    potential of two scripts for each of `_at_once`, is nothing for a round that fails, and three scripts for each part
     that a successful round adds.
 
-    Invariant: `_held` are the first parts of the request, in their order; `_waiting` is the one behind them, or None.
+    Invariant: `_held` are the first parts of the request, in their order; `_waiting` is the next part, or None.
     """
 
     def __init__(self, context: Context, request: Request, options: Options) -> None:
@@ -186,50 +151,48 @@ class OrderedAttempt:
         self._request = request
         self._options = options
         self._held: list[LeaseState] = []
-        self._together = len(request.parts)
+        self._at_once = len(request.parts)
         self._waiting: Request | None = None
 
-    async def take(self) -> Granted:
+    async def acquire(self) -> Granted:
         """Return when all are held.
 
         Raises:
-            LeaseLostError: One that was held is lost; all must be given back.
-            RedisError: One could not be asked for.
+            LeaseLostError: A part that was held is lost. The caller must give all back.
+            RedisError: Redis could not be asked for a part.
         """
+        request, held = self._request, self._held
         try:
-            while len(self._held) < len(self._request.parts):
-                asked = self._request.parts[len(self._held) : len(self._held) + self._together]
-                answers = await ask_all(self._request, asked)
+            while len(held) < len(request.parts):
+                asked = request.parts[len(held) : len(held) + self._at_once]
+                answers = await _ask_all(request, asked)
                 granted = [answer for answer in answers if isinstance(answer, Granted)]
-                if len(granted) == len(self._request.parts):
-                    return all_granted(self._request, granted)
-                in_turn = list(takewhile(lambda answer: isinstance(answer, Granted), answers))
-                for part, lease in zip(asked, granted[: len(in_turn)], strict=False):
-                    self._keep(part, lease)
-                if len(in_turn) == len(asked):
-                    self._together *= 2
+                if len(granted) == len(request.parts):
+                    return all_granted(request, granted)
+                in_order = len(list(takewhile(lambda answer: isinstance(answer, Granted), answers)))
+                for part, grant in zip(asked[:in_order], granted, strict=False):
+                    self._keep(part, grant)
+                if in_order == len(asked):
+                    self._at_once *= 2
                     continue
-                self._together = max(self._together // 2, _FEWEST)
-                self._give_back(asked[len(in_turn) + 1 :], answers[len(in_turn) + 1 :])
-                await self._wait_in_line(asked[len(in_turn)])
+                self._at_once = max(self._at_once // 2, _MIN_AT_ONCE)
+                self._give_back(len(held) + 1, answers[in_order + 1 :])
+                await self._wait_for(asked[in_order])
             return self._all_held()
         finally:
-            for state in self._held:
+            for state in held:
                 state.end(self._context.clock())
 
-    def _give_back(self, parts: Sequence[Part], answers: Sequence[Answer | Exception]) -> None:
-        """Undo what was granted out of turn, or may have been; it will be asked for under another token."""
-        instead = {
-            id(part): fresh_part(part)
-            for part, answer in zip(parts, answers, strict=True)
-            if not isinstance(answer, Busy)
-        }
-        for part in parts:
-            if id(part) in instead:
-                end(part)
-        self._request.parts = [instead.get(id(part), part) for part in self._request.parts]
+    def _give_back(self, first: int, answers: Sequence[Answer | Exception]) -> None:
+        """Undo the parts from number *first* on that were, or may have been, granted out of order."""
+        parts = [*self._request.parts]
+        for at, answer in enumerate(answers, first):
+            if not isinstance(answer, Busy):
+                parts[at] = _replaced(parts[at])
+        self._request.parts = parts
 
-    async def _wait_in_line(self, part: Part) -> None:
+    async def _wait_for(self, part: Part) -> None:
+        """Queue for a part, and keep it once it is granted."""
         part.request.wait = True
         acquisition = Acquisition(self._context, part.grantor, b"", part.request, self._options, None, None)
         self._waiting = part.request
@@ -248,36 +211,42 @@ class OrderedAttempt:
                 raise state.error()
 
     def _keep(self, part: Part, granted: Granted) -> None:
-        """Renew a part while others are waited for."""
+        """Renew a part while the caller waits for others."""
         part.fence = granted.fence
         now = self._context.clock()
         state = _Kept(self._context, part.grantor, b"", part.request, self._options, granted, now)
-        state.call_on_loss(partial(self._lost, state))
+        state.call_on_loss(partial(self._stop_waiting, state))
         self._held.append(state)
         state.renew_from(now)
 
-    def _lost(self, state: LeaseState) -> None:
+    def _stop_waiting(self, lost: LeaseState) -> None:
         if self._waiting is not None:
-            self._waiting.fail(state.error())
+            self._waiting.fail(lost.error())
 
     def _all_held(self) -> Granted:
         for state in self._held:
             if not state.end(self._context.clock()):
                 raise state.error()
+        # P1: the lease counts from the oldest of its parts
         valid_from = min(state.deadline for state in self._held) - self._request.valid_for
         return Granted(max(state.fence for state in self._held), valid_from)
 
 
-def fresh_part(part: Part) -> Part:
-    """Return the same part under another token."""
+def _replaced(part: Part) -> Part:
+    """Undo a part, and return the same part under another token."""
+    end(part)
     return Part(part.grantor, part.request.again())
 
 
-async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exception]:
-    """Ask for *parts* of *request*, all at once; none of them waits in line.
+def _replace_all(request: Request) -> None:
+    request.parts = [_replaced(part) for part in request.parts]
+
+
+async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exception]:
+    """Ask for *parts* of *request*, all at once. None of them waits.
 
     Raises:
-        RedisError: One was refused in a way that asking again does not change.
+        RedisError: One was refused in a way that a retry does not change.
     """
     request.busy_for(None)
     asked: list[asyncio.Future[Answer]] = []
@@ -290,8 +259,7 @@ async def ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exce
     finally:
         if any(part.request.reached for part in parts):
             request.was_reached()
-    busy: list[float] = []
-    found: list[Answer | Exception] = []
+    busy, found = list[float](), list[Answer | Exception]()
     for part, answer in zip(parts, answers, strict=True):
         if isinstance(answer, BaseException) and not isinstance(answer, UNCERTAIN):
             raise answer

@@ -1,17 +1,17 @@
-"""Several independent servers that vote on one name: a lease is what most of them grant at the same time.
+"""Several independent servers that vote on one name: a lease is what a majority of them grants at the same time.
 
-A Grantor made of Grantors; the algorithm is Redlock, with fencing tokens that increase over any majority: the largest
-that was granted is put to all servers, each of which refuses it if it has accepted a larger one, or the same from
-another holder; then a larger one is put to them. No caller waits in line at any server, for lines at several could wait
-for each other: an attempt that fails is undone everywhere, and repeated after a random delay.
+A Grantor made of Grantors. The algorithm is Redlock, with fencing tokens that increase over any majority: the largest
+token granted is proposed to all servers. Each refuses it if it has accepted a larger one, or the same from another
+holder; then a larger one is proposed. No caller queues at a server, because queues at several servers could wait for
+each other. A failed attempt is undone on all servers, and retried after a random delay.
 """
 
 import asyncio
 import contextlib
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -22,69 +22,71 @@ from .._core.replies import check_reply
 from .._core.tokens import own_part
 from .._core.values import Holder
 from .._engine.release import GRACE
-from .._engine.request import Answer, Busy, Granted, Request, ResultCallback, resolve
-from .._redis.endpoints import Pipelines
+from .._engine.request import Answer, Busy, Granted, Request, resolve
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
-from .composite import Composite, Part, end, release_parts, renew_parts, undo_parts
 from .one_server import RedisGrantor
+from .parts import Ballot, Composite, Part, end, quorum_of
 from .uptime import too_young
-from .votes import Vote, VoteCount, next_fence, quorum_of
 from .who import HolderRow, holder_of, holder_rows, names_of
 
-T = TypeVar("T")
+MAX_VOTE_TIMEOUT = 1.0
+"""Maximum number of seconds that a server has to answer in one attempt."""
 
-LONGEST_VOTE = 1.0
-"""Seconds that a server has to answer in one attempt."""
+MIN_VOTE_TIMEOUT = 0.1
+"""Minimum of the same. Also how long the other servers are waited for once an attempt has failed."""
 
-SHORTEST_VOTE = 0.1
-
-LONGEST_PAUSE = 0.2
-"""Seconds between two attempts."""
+MAX_PAUSE = 0.2
+"""Maximum number of seconds between two attempts, give or take half."""
 
 PATIENCE = 1.0
-"""Seconds for which too few servers may answer at first: one that restarts is back by then."""
+"""Timeout for too few servers that answer from the beginning: a server that restarts is back by then."""
+
+Enough = Callable[[Ballot], float | None]
+"""Returns for how many more seconds the other servers are waited for, or None while more answers are needed."""
 
 
 @final
 class Quorum(Composite):
-    """Decides over one name by all of *grantors*; the context of the first is the one that keeps the lease."""
+    """Decides over one name by all of *grantors*. The context of the first one keeps the lease."""
 
     def __init__(self, grantors: Sequence[RedisGrantor], keys: Keys, places: Sequence[str]) -> None:
-        self._grantors = grantors
+        self.grantors = grantors
         self._contexts = [grantor.context for grantor in grantors]
         self._routes = [context.pipeline.route(keys.base) for context in self._contexts]
-        self._home = self.context = self._contexts[0]
+        self.context = self._contexts[0]
         self._keys = keys
+        self.name = keys.name
+        self.kind = keys.kind
         self._places = places
         self._quorum = quorum_of(len(grantors))
-        agreed = keys.part(b"agreed")
-        self._raise = PreparedScript(load("redlock/raise"), lambda _: (agreed, keys.part(b"fence")))
-        self._who = PreparedScript(load("redlock/holders"), lambda _: (agreed, keys.base))
-        self._statistics = PreparedScript(load("redlock/statistics"), lambda _: (agreed, keys.base))
-        self._revoke = PreparedScript(load("redlock/revoke"), lambda _: (agreed, keys.base))
+        self.blocking = len(grantors) - self._quorum + 1
+        """The number of servers that can block every majority."""
 
-    @property
-    def name(self) -> str:
-        return self._keys.name
+    def needed(self, request: Request) -> int:
+        return self._quorum
 
-    @property
-    def kind(self) -> str:
-        return self._keys.kind
+    def keep_open(self) -> contextlib.ExitStack:
+        """Return a context manager that keeps the sessions of all servers open."""
+        stack = contextlib.ExitStack()
+        for context in self._contexts:
+            stack.enter_context(context.keep_open())
+        return stack
+
+    # Granting.
 
     async def grant(self, request: Request) -> Answer:
-        with contextlib.ExitStack() as stack:
-            for context in self._contexts:  # none may end between two attempts
-                stack.enter_context(context.keep_open())
+        with self.keep_open():  # no session may end between two attempts
+            if request.parts and request.parts[0].fence:
+                renewed = await self.renewed(request)
+                if renewed is not None:
+                    return renewed
+                self._give_back(request)
             return await self._repeat(request)
 
     async def _repeat(self, request: Request) -> Answer:
-        """Make attempts, until one is granted or the answer must be another."""
-        clock = self._home.clock
-        if request.parts and request.parts[0].fence:
-            whole = await self._refresh(request)
-            if whole is not None:
-                return whole
+        """Make attempts until one is granted, or its answer is final."""
+        clock = self.context.clock
         failing_since: float | None = None
         attempts = 0
         while True:
@@ -92,182 +94,157 @@ class Quorum(Composite):
             answer = await self._attempt(request)
             if isinstance(answer, Granted):
                 return answer
-            if isinstance(answer, Busy):
-                failing_since = None
-                if not request.wait:
-                    await self._settle(request)
-                    return answer
-            elif not isinstance(answer, QuorumError):
-                failing_since = None
-                if not request.wait:
-                    self._give_back(request)  # it may be asked for once more
-                    raise answer
-            else:
+            if isinstance(answer, QuorumError):
                 failing_since = began if failing_since is None else failing_since
                 if clock() - failing_since >= _patience(request, answer):
                     raise answer
+            elif request.wait:
+                failing_since = None
+            elif isinstance(answer, Busy):
+                until = clock() + min(GRACE, request.ttl)
+                await self.context.undo(self, request, until).settle(until)
+                return answer
+            else:
+                self._give_back(request)  # the caller may ask again
+                raise answer
             self._give_back(request)
             attempts += 1
             await asyncio.sleep(self._pause(attempts))
-
-    def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
-        renew_parts(request, self._quorum, ttl, tell, thread)
-
-    def undo(self, request: Request, tell: ResultCallback) -> None:
-        on_refused = partial(self.part_refused, request)
-        if request.parts and request.parts[0].fence:
-            release_parts(request, self._quorum, tell, on_refused)
-        else:
-            undo_parts(request.parts, tell, self._quorum, on_refused)
-
-    def needed(self, request: Request) -> int:
-        return self._quorum
-
-    async def _refresh(self, request: Request) -> Granted | None:
-        """Renew what was granted a while ago, or give it all back."""
-        sent_at = self._home.clock()
-        answer: asyncio.Future[bool] = self._home.loop.create_future()
-        self.renew(request, request.ttl, partial(resolve, answer))
-        if await answer:
-            return Granted(request.parts[0].fence, sent_at)
-        self._give_back(request)
-        return None
 
     def _give_back(self, request: Request) -> None:
         for part in request.parts:
             end(part)  # defect: P7-votes
         request.parts = ()  # equivalent: line dropped, it is given back once
 
-    async def _settle(self, request: Request) -> None:
-        """Undo an attempt, and wait for that a little."""
-        until = self._home.clock() + min(GRACE, request.ttl)
-        await self._home.undo(self, request, until).settle(until)
-
     def _pause(self, attempts: int) -> float:
-        """Return a random delay, in which a rival whose attempt met with this one may win."""
+        """Return a random delay, in which a rival whose attempt met this one can win."""
         round_trip = max(route.round_trip for route in self._routes)
-        shortest = max(0.005, min(2 * round_trip, LONGEST_PAUSE / 4))
-        return random.uniform(0.5, 1.5) * min(shortest * 2.0 ** min(attempts, 8), LONGEST_PAUSE)
+        first = max(0.005, min(2 * round_trip, MAX_PAUSE / 4))
+        return random.uniform(0.5, 1.5) * min(first * 2.0 ** min(attempts, 8), MAX_PAUSE)
 
     async def _attempt(self, request: Request) -> Granted | Busy | Exception:
-        """Ask all servers once; an exception says why their answers were of no use."""
-        began = self._home.clock()
+        """Ask all servers once. Return an exception if their answers decide nothing."""
+        clock = self.context.clock
+        began, fence = clock(), 0
         ballot = await self._vote(request)
-        if ballot.won:
+        if ballot.answered:
             request.was_reached()
             request.in_trouble(None)
-            fence, ballot = await self._agree(request, max(ballot.granted.values()))
-            if fence and self._home.clock() < began + request.valid_for:
+        if ballot.won:
+            fence, ballot = await self._agree(request, max(ballot.yes.values()))
+            if fence and clock() < began + request.valid_for:
                 for part in request.parts:
                     part.fence = fence
                 return Granted(fence, began)  # defect: P1-votes
-            if fence:
-                request.busy_for(None)
-                late = RedisTimeoutError(
-                    f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.ttl:g} s allows"
-                )
-                request.in_trouble(late)
-                return late
         elif ballot.answered:
-            request.was_reached()
-            request.in_trouble(None)
             request.busy_for(ballot.free_after())
             return Busy()
         request.busy_for(None)
-        trouble = self._too_few(ballot)
+        late = f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.ttl:g} s allows"
+        trouble = RedisTimeoutError(late) if fence else self._too_few(ballot)
         request.in_trouble(trouble)
         return trouble
 
-    async def _vote(self, request: Request) -> Vote:
-        """Ask all servers at once, and return as soon as their answers decide it."""
-        # One secret everywhere; at each server, the id of the session that speaks to it.
-        ballot, own = Vote(len(self._grantors)), own_part(self._home.new_token())
-        decided: asyncio.Future[None] = self._home.loop.create_future()
+    async def _vote(self, request: Request) -> Ballot:
+        """Ask all servers for a lease at once, and return as soon as their answers decide it."""
+        # One secret everywhere, behind the id of the session that speaks to the server (W23).
+        ballot, own = Ballot(len(self.grantors), self._quorum), own_part(self.context.new_token())
+        known: asyncio.Future[None] = self.context.loop.create_future()
 
-        def answered(at: int, part: Part, future: "asyncio.Future[Answer]") -> None:
+        def on_answer(at: int, part: Part, future: "asyncio.Future[Answer]") -> None:
             if future.cancelled():
                 return
             answer = future.exception() or future.result()
             if isinstance(answer, Granted):
-                ballot.granted[at] = answer.fence
+                ballot.yes[at] = answer.fence
             elif isinstance(answer, Exception):
                 ballot.failed[at] = answer
-            elif isinstance(answer, Busy) and answer.young:
+            elif isinstance(answer, Busy) and answer.young:  # W22: it has no vote
                 ballot.failed[at] = too_young(part.request.retry_after or 0.0)
             else:
-                ballot.busy[at] = part.request.retry_after or 0.0
-            self._decide(ballot, decided)
+                ballot.no[at] = part.request.retry_after or 0.0
+            self._look(ballot, _decided, known)
 
         request.parts = [
             # equivalent: 2, a vote never waits in line
             Part(grantor, request.part(1, wait=False, token=context.id + own))
-            for grantor, context in zip(self._grantors, self._contexts, strict=True)
+            for grantor, context in zip(self.grantors, self._contexts, strict=True)
         ]
         for at, part in enumerate(request.parts):
             part.grantor.context.tokens[part.request.token] = part.request
             asked = asyncio.ensure_future(part.grantor.grant(part.request))
-            asked.add_done_callback(partial(answered, at, part))
+            asked.add_done_callback(partial(on_answer, at, part))
         try:
-            await self._within(decided, request.ttl)
-        except asyncio.CancelledError:
+            await self._wait(known, request.ttl)
+        except asyncio.CancelledError:  # note what to report if the caller's time is over
             if ballot.won:
                 request.in_trouble(None)
-                raise
-            if ballot.answered:  # what to say if the caller's time is over
+            elif ballot.answered:
                 request.busy_for(ballot.free_after())
-            elif request.retry_after is None and request.trouble is None:  # else the attempt before tells more
+            elif request.retry_after is None and request.trouble is None:  # otherwise the attempt before says more
                 request.in_trouble(self._too_few(ballot))
             raise
         return ballot
 
-    async def _agree(self, request: Request, fence: int) -> tuple[int | None, Vote]:
-        """Have a majority accept a fencing token, *fence* if that will do; None if too few answered."""
+    async def _agree(self, request: Request, fence: int) -> tuple[int, Ballot]:
+        """Make a majority accept a fencing token, *fence* or a larger one (P8). Return 0 if too few answered."""
         while True:
             args: Arguments = (request.parts[0].request.token, fence)
             for extension in request.extensions:
                 args += extension.arguments()
-            ballot = await self._ask_all(self._raise, args, request.ttl)
+            ballot = await self._poll("raise", args, request.ttl, _decided)
             if ballot.won:
                 return fence, ballot
-            if not ballot.busy:
-                return None, ballot
-            fence = next_fence(ballot.busy.values())
+            if not ballot.no:
+                return 0, ballot
+            fence = int(max(ballot.no.values())) + 1
 
-    async def _ask_all(self, bound: PreparedScript, args: Arguments, ttl: float) -> Vote:
-        """Run a script everywhere that answers 0 for yes; below 0 that the server is too young, in ms; what else it
-        answers counts as busy."""
-        ballot = Vote(len(self._contexts))
-        decided: asyncio.Future[None] = self._home.loop.create_future()
+    # Asking all servers.
 
-        def answered(at: int, call: PendingCall, reply: Any) -> None:
-            if not isinstance(reply, Exception):
-                check_reply(call.bound.name, reply)
+    async def _poll(self, verb: str, args: Arguments, ttl: float, enough: Enough) -> Ballot:
+        """Run a script on all servers at once, and return their answers when *enough* says so.
+
+        A number is a vote: 0 is yes. A larger number is no; a negative one says for how many ms the server is too young
+        (W22). Any other reply counts as yes.
+        """
+        ballot = Ballot(len(self._routes), self._quorum)
+        known: asyncio.Future[None] = self.context.loop.create_future()
+
+        def on_reply(at: int, call: PendingCall, reply: Any) -> None:
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
-            elif reply < 0:
-                ballot.failed[at] = too_young(-reply / 1000)
-            elif reply == 0:
-                ballot.granted[at] = 0
             else:
-                ballot.busy[at] = reply
-            self._decide(ballot, decided)
+                check_reply(call.bound.name, reply)
+                if not isinstance(reply, int) or reply == 0:
+                    ballot.yes[at] = reply
+                elif reply > 0:
+                    ballot.no[at] = reply
+                else:
+                    ballot.failed[at] = too_young(-reply / 1000)
+            self._look(ballot, enough, known)
 
+        keys = self._keys.part(b"agreed"), self._keys.part(b"fence") if verb == "raise" else self._keys.base
+        script = PreparedScript(load(f"redlock/{verb}"), lambda _: keys)
         for at, route in enumerate(self._routes):
-            route.submit(bound, args, partial(answered, at), vote_time(ttl))
-        await self._within(decided, ttl)
+            route.submit(script, args, partial(on_reply, at), vote_timeout(ttl))
+        await self._wait(known, ttl)
         return ballot
 
-    def _decide(self, ballot: Vote, decided: "asyncio.Future[None]") -> None:
-        """Resolve *decided* once it is known what has become of the vote.
+    def _look(self, ballot: Ballot, enough: Enough, known: "asyncio.Future[None]") -> None:
+        """Resolve *known* when *enough* says so."""
+        seconds = enough(ballot)
+        if seconds:
+            self.context.loop.call_later(seconds, resolve, known, None)
+        elif seconds is not None:
+            resolve(known, None)
 
-        Where too few can answer, the others are given a moment: the error says of each server what became of it. No
-        more than that, or one that hangs would keep the others from being asked again as soon as they are back.
-        """
-        if ballot.decided:
-            if ballot.answered or not ballot.pending:
-                resolve(decided, None)
-            else:
-                self._home.loop.call_later(SHORTEST_VOTE, resolve, decided, None)
+    async def _wait(self, known: "asyncio.Future[None]", ttl: float) -> None:
+        """Wait for *known*, or until the servers have had their time."""
+        timer = self.context.loop.call_later(vote_timeout(ttl), resolve, known, None)
+        try:
+            await known
+        finally:
+            timer.cancel()
 
     async def statistics(self, ttl: float) -> tuple[bool, int, int]:
         """Return whether a majority is held, the last fencing token, and the server time in ms until which only
@@ -276,189 +253,132 @@ class Quorum(Composite):
         Raises:
             QuorumError: Too few servers answered for that to be known.
         """
-        clock = self._home.clock
-        with contextlib.ExitStack() as stack:
-            for context in self._contexts:
-                stack.enter_context(context.keep_open())
+        clock = self.context.clock
+        with self.keep_open():
             return await ride_out(partial(self._count, ttl), clock, clock() + REPLY_TIMEOUT)
 
     async def _count(self, ttl: float) -> tuple[bool, int, int]:
-        fences, ends = [0], [0]
-        size = len(self._contexts)
-        ballot = Vote(size)
-        decided: asyncio.Future[None] = self._home.loop.create_future()
-        taken, held = (
-            VoteCount(size, self._quorum),
-            VoteCount(size, self._quorum),
-        )  # taken: by a holder or by min_hold; held: by a holder
-
-        def answered(at: int, call: PendingCall, reply: Any) -> None:
-            if isinstance(reply, Exception):
-                ballot.failed[at] = reply
-                taken.note(reply)
-                held.note(reply)
-            else:
-                check_reply(call.bound.name, reply)
-                is_taken, ballot.granted[at], kept_until_ms = reply
-                fences.append(ballot.granted[at])
-                ends.append(kept_until_ms)
-                taken.note(is_taken == 1)
-                held.note(is_taken == 1 and not kept_until_ms)
-            verdict = taken.verdict()
-            if verdict is not None and (verdict is not True or held.verdict() is not None):
-                resolve(decided, None)
-
-        for at, route in enumerate(self._routes):
-            route.submit(self._statistics, (), partial(answered, at), vote_time(ttl))
-        await self._within(decided, ttl)
-        verdict = taken.verdict()
-        if not isinstance(verdict, bool):
+        ballot = await self._poll("statistics", (), ttl, _standing_is_known)
+        taken, held = _standing(ballot)
+        if not isinstance(taken, bool):
             raise self._too_few(ballot)
-        return verdict, max(fences), max(ends) if verdict and held.verdict() is False else 0
+        fence, kept_until_ms = (max(reply[at] for reply in ballot.yes.values()) for at in (1, 2))
+        return taken, fence, kept_until_ms if taken and held is False else 0
 
     async def holders(self, ttl: float) -> tuple[Holder, ...]:
-        """Return who holds the name on a majority of all servers.
+        """Return the holder of the name on a majority of all servers, if there is one.
 
         Raises:
             QuorumError: Too few servers answered.
         """
-        clock = self._home.clock
-        with contextlib.ExitStack() as stack:
-            for context in self._contexts:
-                stack.enter_context(context.keep_open())
-            rows = await ride_out(partial(self._ask_who, ttl), clock, clock() + REPLY_TIMEOUT)
+        clock = self.context.clock
+        with self.keep_open():
+            rows = await ride_out(partial(self._ask_holders, ttl), clock, clock() + REPLY_TIMEOUT)
             for digest in {row.digest for row in rows.values()}:
                 same = {at: row for at, row in rows.items() if row.digest == digest}
                 if len(same) >= self._quorum:
                     return (await self._holder(same),)
         return ()
 
-    async def _ask_who(self, ttl: float) -> dict[int, HolderRow]:
-        """Return the holder at each server that answers in time and has one."""
-        ballot = Vote(len(self._contexts))
-        decided: asyncio.Future[None] = self._home.loop.create_future()
-        rows: dict[int, HolderRow] = {}
-
-        def answered(at: int, call: PendingCall, reply: Any) -> None:
-            if isinstance(reply, Exception):
-                ballot.failed[at] = reply
-            else:
-                check_reply(call.bound.name, reply)
-                ballot.granted[at] = 0
-                rows.update(zip([at], holder_rows(reply[1:]), strict=False))
-            if len(ballot.failed) + len(ballot.granted) == ballot.size:
-                resolve(decided, None)
-
-        for at, route in enumerate(self._routes):
-            route.submit(self._who, (), partial(answered, at), vote_time(ttl))
-        await self._within(decided, ttl)
-        if len(ballot.granted) < self._quorum:
+    async def _ask_holders(self, ttl: float) -> dict[int, HolderRow]:
+        """Return the holder on each server that answers in time and has one."""
+        ballot = await self._poll("holders", (), ttl, lambda ballot: None if ballot.pending else 0.0)
+        if not ballot.won:
             raise self._too_few(ballot)
-        return dict(rows)
+        return {at: row for at, reply in ballot.yes.items() for row in holder_rows(reply[1:])}
 
     async def _holder(self, rows: Mapping[int, HolderRow]) -> Holder:
-        """Return as one what several servers tell of the same lease: it lasts for as long as on a majority."""
-        named = [(await names_of(self._grantors[at], [row]))[0] for at, row in sorted(rows.items())]
+        """Return the holder that several servers report. Its lease lasts as long as on a majority of them."""
+        named = [(await names_of(self.grantors[at], [row]))[0] for at, row in sorted(rows.items())]
         left = sorted((row.left_ms for row in rows.values()), reverse=True)[self._quorum - 1]
         newest = max(rows.values(), key=lambda row: row.fence)
         known = next((name for name in named if name.host is not None), named[0])
-        return holder_of(newest._replace(left_ms=left), known, self._grantors[0])
+        return holder_of(newest._replace(left_ms=left), known, self.grantors[0])
 
-    @contextlib.contextmanager
-    def keep_open(self) -> Generator[None, None, None]:
-        """Keep the sessions of all servers while several questions are asked."""
-        with contextlib.ExitStack() as stack:
-            for context in self._contexts:
-                stack.enter_context(context.keep_open())
-            yield
-
-    async def who_holds(
-        self, ttl: float, meant: Sequence[bytes] = (), tombstone_ms: int = 0
+    async def revoke(
+        self, ttl: float, targets: Sequence[bytes] = (), tombstone_ms: int = 0
     ) -> list[tuple[bytes, int, float]]:
-        """Ask each server who holds it there; what *meant* hold is revoked, at once if *tombstone_ms* says so.
+        """Ask each server for its holder. Revoke the lease (W16) if *targets* has the own part of its token.
+
+        With *tombstone_ms* the lease is ended at once.
 
         Returns:
-            For each that answered: the own part of the holder's token, or an empty one; its fencing token, or 0; and
-            the seconds that its lease has left.
+            Of each server that answered: the own part of the holder's token, or an empty one; its fencing token, or 0;
+            and the seconds that its lease has left.
 
         Raises:
-            QuorumError: So few answered that a majority might be held by others, or not be revoked.
+            QuorumError: So few servers answered that a majority may have another holder, or may not be revoked.
         """
-        clock = self._home.clock
-        ask = partial(self._who_holds, ttl, (tombstone_ms, *meant))
-        until = clock() + PATIENCE
+
+        def enough(ballot: Ballot) -> float | None:
+            if not ballot.pending:
+                return 0.0
+            return MIN_VOTE_TIMEOUT if len(ballot.yes) >= self.blocking else None
+
+        async def ask(_: int) -> list[tuple[bytes, int, float]]:
+            ballot = await self._poll("revoke", (tombstone_ms, *targets), ttl, enough)
+            if len(ballot.yes) < self.blocking:
+                raise self._too_few(ballot, self.blocking)
+            return [(own, fence, left_ms / 1000) for own, fence, left_ms in ballot.yes.values()]
+
+        clock = self.context.clock
         return await ask_until(
-            lambda _: ask(), clock, until, again=lambda error: isinstance(error, QuorumError), span=PATIENCE
+            ask, clock, clock() + PATIENCE, again=lambda error: isinstance(error, QuorumError), span=PATIENCE
         )
 
-    async def _who_holds(self, ttl: float, args: Arguments) -> list[tuple[bytes, int, float]]:
-        ballot = Vote(len(self._contexts))
-        decided: asyncio.Future[None] = self._home.loop.create_future()
-        found: list[tuple[bytes, int, float]] = []
-
-        def answered(at: int, call: PendingCall, reply: Any) -> None:
-            if isinstance(reply, Exception):
-                ballot.failed[at] = reply
-            else:
-                check_reply(call.bound.name, reply)
-                ballot.granted[at] = 0
-                found.append((reply[0], reply[1], reply[2] / 1000))
-            if not ballot.pending:
-                resolve(decided, None)
-            elif len(found) == self.blocking:  # the others are given a moment
-                self._home.loop.call_later(SHORTEST_VOTE, resolve, decided, None)
-
-        for at, route in enumerate(self._routes):
-            route.submit(self._revoke, args, partial(answered, at), vote_time(ttl))
-        await self._within(decided, ttl)
-        if len(found) < self.blocking:
-            raise self._too_few(ballot, self.blocking)
-        return list(found)
-
-    @property
-    def blocking(self) -> int:
-        """So many servers keep the others from being a majority."""
-        return len(self._grantors) - self._quorum + 1
-
-    async def _within(self, decided: "asyncio.Future[T]", ttl: float) -> T:
-        """Wait for a decision, or until those who have not answered have had their time."""
-        timer = self._home.loop.call_later(vote_time(ttl), resolve, decided, None)
-        try:
-            return await decided
-        finally:
-            timer.cancel()
-
-    def _too_few(self, ballot: Vote, needed: int = 0) -> QuorumError:
+    def _too_few(self, ballot: Ballot, needed: int = 0) -> QuorumError:
+        """Return the error for too few answers, with the outcome of each server."""
         outcomes: dict[str, str] = {}
         for at, place in enumerate(self._places):
             if at in ballot.failed:
                 outcomes[place] = str(ballot.failed[at]) or type(ballot.failed[at]).__name__
-            elif at in ballot.granted or at in ballot.busy:
-                outcomes[place] = "answered"
             else:
-                outcomes[place] = "no answer in time"
-        count = len(ballot.granted) + len(ballot.busy)
-        told = "; ".join(f"{place}: {outcome}" for place, outcome in outcomes.items())
+                outcomes[place] = "answered" if at in ballot.yes or at in ballot.no else "no answer in time"
+        count = len(ballot.yes) + len(ballot.no)
+        listed = "; ".join(f"{place}: {outcome}" for place, outcome in outcomes.items())
         error = QuorumError(
             f"{self.kind} {self.name!r}: {count} of {ballot.size} servers answered in time, and it takes "
-            f"{needed or ballot.quorum} ({told})",
+            f"{needed or ballot.needed} ({listed})",
             name=self.name,
             outcomes=outcomes,
         )
         too_early = [failure for failure in ballot.failed.values() if isinstance(failure, NotNowError)]
-        if too_early and count + len(too_early) >= ballot.quorum:
+        if too_early and count + len(too_early) >= ballot.needed:
             error.__cause__ = too_early[0]
         return error
 
 
+def _decided(ballot: Ballot) -> float | None:
+    """Return how long to wait for the other servers, if the vote is decided.
+
+    If too few can answer, it waits briefly for the others, because the error gives the outcome of each. A server that
+    hangs must not delay the next attempt for longer.
+    """
+    if not ballot.decided:
+        return None
+    return 0.0 if ballot.answered or not ballot.pending else MIN_VOTE_TIMEOUT
+
+
+def _standing(ballot: Ballot) -> tuple[bool | Exception | None, bool | Exception | None]:
+    """Return whether a majority is taken, and whether by a holder rather than kept by `min_hold` (W18)."""
+    taken = ballot.split(lambda reply: reply[0] == 1)
+    held = ballot.split(lambda reply: reply[0] == 1 and not reply[2])
+    return taken.verdict(), held.verdict()
+
+
+def _standing_is_known(ballot: Ballot) -> float | None:
+    taken, held = _standing(ballot)
+    return None if taken is None or (taken is True and held is None) else 0.0
+
+
 def _patience(request: Request, error: QuorumError) -> float:
-    """Return the seconds for which too few servers may answer in the way that *error* says."""
+    """Return the seconds for which attempts are repeated that fail with *error*."""
     longest = request.ttl if request.reached else PATIENCE
     if came_too_early(error):
         return max(longest, REPLY_TIMEOUT) if request.wait else 0.0
     return longest
 
 
-def vote_time(ttl: float) -> float:
-    """Return the seconds that a server has to answer: much less than a lease, as Redlock wants it."""
-    return max(SHORTEST_VOTE, min(LONGEST_VOTE, ttl / 4))
+def vote_timeout(ttl: float) -> float:
+    """Return the seconds that a server has to answer: much less than a lease, as Redlock requires."""
+    return max(MIN_VOTE_TIMEOUT, min(MAX_VOTE_TIMEOUT, ttl / 4))

@@ -21,7 +21,7 @@ from .._redis.clients import in_memory
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
 from .._redis.scripts import Command, PlainCommand
-from .composite import all_granted
+from .parts import all_granted
 
 if TYPE_CHECKING:
     from .all_of import AllOf

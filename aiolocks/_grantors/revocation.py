@@ -1,87 +1,95 @@
-"""Revoking: holders are renewed no more, so that they stop; then what they held is free for the next in line.
+"""Revoking (W16): no server renews the leases any more, so their holders stop, and the next waiter gets the name.
 
-Which leases are meant is said by fencing tokens that were read before: so a request that is sent again hits no later
-lease, and asking goes on until none of them is left.
+Fencing tokens that were read first select the leases. So a request that is sent again revokes no later lease, and it is
+repeated until none of them is left.
 """
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Protocol, final
+from typing import TYPE_CHECKING, NamedTuple
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.errors import AcquireTimeoutError
-from .._core.kinds import KINDS
-from .._core.modes import MODE_NAMES
 from .._core.values import Holder
 from .._engine.request import LONGEST_RETRY
-from .one_server import RedisGrantor
+from .who import HolderRow, Named, holder_of
 
-_SHORTEST_PAUSE = 0.02
-_LONGEST_PAUSE = 0.25
-"""Seconds between two looks at whether they are gone."""
+if TYPE_CHECKING:
+    from .one_server import RedisGrantor
+    from .quorum import Quorum
 
-_LARGEST = 2**53 - 1
-"""No fencing token is larger."""
+_FIRST_PAUSE = 0.02
+_MAX_PAUSE = 0.25
+"""Maximum number of seconds between two attempts while leases are left."""
+
+_MAX_FENCE = 2**53 - 1
 
 _LOOK = -1
-_CANNOT_BE_MARKED = -1
+"""In place of the tombstones' ms: revoke nothing, only report the leases."""
+
+_FORCE = round(1000 * LONGEST_RETRY)
+"""In the same place: end the leases at once. Their tombstones last as long as a request may still arrive (W10)."""
 
 _Row = tuple[int, int, int]
-"""A fencing token, the ms that its lease has left, or -1 if it never ends; and its permits or mode."""
-
-_WITH_MODES = {kind.name for kind in KINDS if kind.modes}
+"""A fencing token; the ms that its lease has left, or -1 if it never ends; and its permits or mode."""
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Meant:
-    """The leases of one name that are to be revoked."""
+class RevokeTargets(NamedTuple):
+    """The leases of one name that are to be revoked: those with the fencing tokens from *first* to *last*."""
 
-    grantor: RedisGrantor
+    grantor: "RedisGrantor"
     first: int
     last: int
-    """Their fencing tokens are from the one to the other."""
     holders: tuple[Holder, ...]
 
-    async def revoke(self, *, force: bool) -> float:
-        """Have none of them renewed any more, or end them at once.
 
-        Returns:
-            Seconds after which the last of them has ended, unless it is released before; 0 when none is left.
-        """
-        left, _ = await _ask(self.grantor, self.first, self.last, round(1000 * LONGEST_RETRY) if force else 0)
-        return left
+async def revoke(
+    kind: str, name: str, grantors: Sequence["RedisGrantor"], fencing_token: int | None, *, force: bool,
+    timeout: float | None,
+) -> tuple[Holder, ...]:  # fmt: skip
+    """Revoke the leases of some names, or only that with the *fencing_token*, and wait until they have ended.
 
-
-async def meant(grantor: RedisGrantor, fencing_token: int | None, *, force: bool) -> Meant | None:
-    """Return the leases of a name, or that with this fencing token; None if there are none.
+    With *force* they are ended at once.
 
     Raises:
-        RuntimeError: One of them cannot be told, and *force* is not given.
+        AcquireTimeoutError: One is still held after *timeout* seconds. It is revoked nevertheless.
+        RuntimeError: A lease cannot be revoked without *force*.
+        RedisError: Redis could not be asked.
     """
-    first, last = (0, _LARGEST) if fencing_token is None else (fencing_token, fencing_token)
+    with grantors[0].context.keep_open():  # the session of all of them
+        found = await asyncio.gather(*(_targets(grantor, fencing_token, force=force) for grantor in grantors))
+        targets = [each for each in found if each is not None]
+
+        async def revoke_all() -> float:
+            asked = (_ask(each.grantor, each.first, each.last, _FORCE if force else 0) for each in targets)
+            return _longest([left for left, _ in await asyncio.gather(*asked)])
+
+        if targets:
+            await _wait_until_gone(kind, name, revoke_all, timeout)
+    return tuple(holder for each in targets for holder in each.holders)
+
+
+async def _targets(grantor: "RedisGrantor", fencing_token: int | None, *, force: bool) -> RevokeTargets | None:
+    """Return the leases of a name, or the one with this fencing token. Return None if there are none."""
+    first, last = (0, _MAX_FENCE) if fencing_token is None else (fencing_token, fencing_token)
     left, rows = await _ask(grantor, first, last, _LOOK)
     if left < 0 and not force:
         raise RuntimeError(
             f"{grantor.kind} {grantor.name!r}: its holder is not one of this library, or nothing is known of it, so "
-            "that it cannot be told to stop; force=True ends its lease all the same"
+            "it cannot be asked to stop; force=True ends its lease all the same"
         )
     if not rows:
         return None
     if fencing_token is None:
         fences = [fence for fence, *_ in rows]
         first, last = min(fences), max(fences)
-    # One that lasts no longer was released before, and the name is kept by `min_hold` alone.
-    return Meant(grantor, first, last, tuple(_holder(grantor.kind, *row) for row in rows if row[1]))
+    # W18: a lease that has 0 ms left was released before, and only `min_hold` keeps the name.
+    return RevokeTargets(grantor, first, last, tuple(_holder(grantor, *row) for row in rows if row[1]))
 
 
-async def _ask(grantor: RedisGrantor, first: int, last: int, tombstone_ms: int) -> tuple[float, list[_Row]]:
-    """Return the seconds until the last of those meant ends, and who they are; below 0: one cannot be marked."""
+async def _ask(grantor: "RedisGrantor", first: int, last: int, tombstone_ms: int) -> tuple[float, list[_Row]]:
+    """Return the seconds until the last of these leases ends, below 0 if one cannot be marked; and the leases."""
     longest, found = 0.0, list[_Row]()
     place = b""
     while True:
@@ -94,113 +102,61 @@ async def _ask(grantor: RedisGrantor, first: int, last: int, tombstone_ms: int) 
             return longest, found
 
 
-def _holder(kind: str, fence: int, lasts_ms: int, share: int) -> Holder:
-    modes = kind in _WITH_MODES
-    return Holder(
-        host=None,
-        pid=None,
-        holder=None,
-        task=None,
-        since=datetime.fromtimestamp(fence / 1e6, UTC) if fence else None,
-        remaining=math.inf if lasts_ms < 0 else lasts_ms / 1000,
-        permits=1 if modes else share,
-        mode=MODE_NAMES.get(share) if modes else None,
-        fencing_token=fence,
-    )
-
-
-class Voting(Protocol):
-    """What is asked here of a quorum; see `Quorum`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def blocking(self) -> int:
-        """So many servers keep the others from being a majority."""
-        ...
-
-    def keep_open(self) -> AbstractContextManager[None]:
-        """Keep the sessions of all servers."""
-        ...
-
-    async def who_holds(
-        self, ttl: float, meant: Sequence[bytes] = (), tombstone_ms: int = 0
-    ) -> list[tuple[bytes, int, float]]:
-        """Ask each server who holds it there, and revoke what *meant* hold."""
-        ...
+def _holder(grantor: "RedisGrantor", fence: int, left_ms: int, amount: int) -> Holder:
+    return holder_of(HolderRow(b"", b"", fence, left_ms, amount), Named(), grantor)
 
 
 async def revoke_of_quorum(
-    quorum: Voting, ttl: float, fencing_token: int | None, *, force: bool, timeout: float | None
+    quorum: "Quorum", ttl: float, fencing_token: int | None, *, force: bool, timeout: float | None
 ) -> tuple[Holder, ...]:
-    """Revoke what is held of several servers, and wait until no majority of them can be.
+    """Revoke the leases on several servers, and wait until no majority of them can be held.
 
     Raises:
-        AcquireTimeoutError: It is held still after *timeout* seconds.
+        AcquireTimeoutError: It is still held after *timeout* seconds.
         QuorumError: Too few servers answered.
     """
-    with quorum.keep_open():
-        return await _revoke_of_quorum(quorum, ttl, fencing_token, round(1000 * LONGEST_RETRY) if force else 0, timeout)
-
-
-async def _revoke_of_quorum(
-    quorum: Voting, ttl: float, fencing_token: int | None, tombstone_ms: int, timeout: float | None
-) -> tuple[Holder, ...]:
     fences, lasts = dict[bytes, int](), dict[bytes, float]()
-    for own, fence, left in await quorum.who_holds(ttl):
-        if own:
-            fences[own], lasts[own] = max(fence, fences.get(own, 0)), max(left, lasts.get(own, 0.0))
-    meant = [own for own, fence in fences.items() if fencing_token in (None, fence)]
+    with quorum.keep_open():
+        for own, fence, left in await quorum.revoke(ttl):
+            if own:
+                fences[own], lasts[own] = max(fence, fences.get(own, 0)), max(left, lasts.get(own, 0.0))
+        targets = [own for own, fence in fences.items() if fencing_token in (None, fence)]
 
-    async def revoke() -> float:
-        answers = await quorum.who_holds(ttl, meant, tombstone_ms)
-        there = [left for own, _, left in answers if own in meant]
-        return max(there, default=0.0) if len(answers) - len(there) < quorum.blocking else 0.0
+        async def revoke_targets() -> float:
+            answers = await quorum.revoke(ttl, targets, _FORCE if force else 0)
+            held = [left for own, _, left in answers if own in targets]
+            return max(held, default=0.0) if len(answers) - len(held) < quorum.blocking else 0.0
 
-    if meant:
-        await wait_until_gone(f"{quorum.kind} {quorum.name!r}", quorum.name, revoke, timeout)
-    return tuple(_holder(quorum.kind, fences[own], round(1000 * lasts[own]), 1) for own in meant if lasts[own])
-
-
-async def revoke_all(each: Sequence[Meant], *, force: bool) -> float:
-    """Revoke leases of several names; return as `Meant.revoke` does."""
-    return _longest(await asyncio.gather(*(one.revoke(force=force) for one in each)))
+        if targets:
+            await _wait_until_gone(quorum.kind, quorum.name, revoke_targets, timeout)
+    first = quorum.grantors[0]
+    return tuple(_holder(first, fences[own], round(1000 * lasts[own]), 1) for own in targets if lasts[own])
 
 
 def _longest(seconds: Sequence[float]) -> float:
     return min(seconds) if min(seconds) < 0 else max(seconds)
 
 
-async def wait_until_gone(what: str, name: str, revoke: Callable[[], Awaitable[float]], timeout: float | None) -> None:
-    """Do *revoke* until it returns 0: the seconds that a lease may last still.
-
-    Raises:
-        AcquireTimeoutError: One is not gone within *timeout* seconds. It is revoked all the same.
-        RedisError: Redis could not be asked.
-    """
+async def _wait_until_gone(
+    kind: str, name: str, revoke_them: Callable[[], Awaitable[float]], timeout: float | None
+) -> None:
+    """Repeat *revoke_them* until it returns 0: the seconds until the last lease ends, or less if that is not known."""
     left: float | None = None
-
-    async def repeat() -> None:
-        nonlocal left
-        pause = _SHORTEST_PAUSE
-        while left := await revoke():
-            if timeout == 0:
-                raise TimeoutError
-            await asyncio.sleep(min(pause, left) if left > 0 else pause)
-            pause = min(1.5 * pause, _LONGEST_PAUSE)
-
+    pause = _FIRST_PAUSE
     try:
         async with asyncio.timeout(timeout or None):
-            await repeat()
+            while left := await revoke_them():
+                if timeout == 0:
+                    raise TimeoutError
+                await asyncio.sleep(min(pause, left) if left > 0 else pause)
+                pause = min(1.5 * pause, _MAX_PAUSE)
     except TimeoutError as late:
         if isinstance(late, RedisTimeoutError) or timeout is None:
             raise
         if left is None:
-            raise RedisTimeoutError(f"{what}: Redis did not answer within {timeout:g} s") from None
+            raise RedisTimeoutError(f"{kind} {name!r}: Redis did not answer within {timeout:g} s") from None
         raise AcquireTimeoutError(
-            f"{what}: revoked, but still held after {timeout:g} s",
+            f"{kind} {name!r}: revoked, but still held after {timeout:g} s",
             name=name,
             timeout=timeout,
             retry_after=None if left < 0 else left,

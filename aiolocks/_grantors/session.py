@@ -21,7 +21,7 @@ from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
 from .._redis.router import Router
 from .families import Family, Together
-from .handing_on import hand_off
+from .hand_off import hand_off
 from .introduction import Introduction
 from .one_server import RedisGrantor
 from .servers import ClusterNodes, OneServer

@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -20,7 +20,9 @@ from .._core.values import Holder, Waiter
 from .._engine.request import resolve_call
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import PlainCommand
-from .one_server import RedisGrantor
+
+if TYPE_CHECKING:
+    from .one_server import RedisGrantor
 
 _FIRST_TIME = 10**15
 """Fencing tokens and tickets are µs since 1970, but for tickets that pass the queue, and fencing tokens of others."""
@@ -62,7 +64,7 @@ class Named(NamedTuple):
     task: str | None = None
 
 
-async def holders_of(grantor: RedisGrantor, only: Sequence[int] = ()) -> tuple[Holder, ...]:
+async def holders_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Holder, ...]:
     """Return who holds the name, oldest first; *only* those in one of these modes, if there are any.
 
     Raises:
@@ -90,7 +92,7 @@ def holder_rows(fields: Sequence[Any]) -> list[HolderRow]:
     ]
 
 
-def holder_of(row: HolderRow, named: Named, grantor: RedisGrantor) -> Holder:
+def holder_of(row: HolderRow, named: Named, grantor: "RedisGrantor") -> Holder:
     """Return what a row tells, and what its session says of it."""
     remaining = math.inf if row.left_ms < 0 else row.left_ms / 1000
     return Holder(
@@ -99,7 +101,7 @@ def holder_of(row: HolderRow, named: Named, grantor: RedisGrantor) -> Holder:
     )  # fmt: skip
 
 
-async def waiters_of(grantor: RedisGrantor, only: Sequence[int] = ()) -> tuple[Waiter, ...]:
+async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Waiter, ...]:
     """Return who waits for the name, first come first; *only* those for one of these modes, if there are any.
 
     Raises:
@@ -119,7 +121,7 @@ async def waiters_of(grantor: RedisGrantor, only: Sequence[int] = ()) -> tuple[W
     return tuple(_waiter(row, named, grantor) for row, named in zip(kept, names, strict=True))
 
 
-def _waiter(row: WaiterRow, named: Named, grantor: RedisGrantor) -> Waiter:
+def _waiter(row: WaiterRow, named: Named, grantor: "RedisGrantor") -> Waiter:
     since = time_of(row.ticket)
     waiting = 0.0 if since is None else max(row.now - row.ticket, 0) / 1e6
     return Waiter(**named._asdict(), since=since, waiting=waiting, **_share(grantor, row.permits))
@@ -132,13 +134,13 @@ def time_of(micros: int) -> datetime | None:
     return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6)
 
 
-def _share(grantor: RedisGrantor, permits: int) -> dict[str, Any]:
+def _share(grantor: "RedisGrantor", permits: int) -> dict[str, Any]:
     if grantor.keys.family == "modes":
         return {"permits": 1, "mode": MODE_NAMES.get(permits)}
     return {"permits": permits or 1, "mode": None}
 
 
-async def names_of(grantor: RedisGrantor, rows: Sequence[HolderRow] | Sequence[WaiterRow]) -> list[Named]:
+async def names_of(grantor: "RedisGrantor", rows: Sequence[HolderRow] | Sequence[WaiterRow]) -> list[Named]:
     """Return what the sessions say of each, as far as they do, and may be asked."""
     digests: dict[bytes, list[bytes]] = {}
     for row in rows:
@@ -177,7 +179,7 @@ def _said(call: PendingCall, reply: Any) -> None:
     resolve_call(call, answers)
 
 
-async def _ask(grantor: RedisGrantor, session: bytes, digests: list[bytes]) -> list[bytes | None]:
+async def _ask(grantor: "RedisGrantor", session: bytes, digests: list[bytes]) -> list[bytes | None]:
     context = grantor.context
     key = session_key(grantor.keys.channels, session)
     future: asyncio.Future[list[bytes | None]] = context.loop.create_future()

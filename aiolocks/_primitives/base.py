@@ -7,7 +7,6 @@ one object.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -16,7 +15,7 @@ from .._core.hints import NameHints, entered_without_async, explains_misuse, not
 from .._core.keys import Keys
 from .._core.kinds import KINDS
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
-from .._core.values import Holder, Offer, Statistics, Waiter, offer_of
+from .._core.values import Holder, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
 from .._engine.block import Enterable
 from .._engine.closing import Closing, closed_error
@@ -28,10 +27,10 @@ from .._engine.lease_state import Entry, LeaseState, ModeChanges, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
-from .._grantors.adoption import adopt
+from .._grantors.hand_off import prepare_adoption
 from .._grantors.one_server import RedisGrantor
 from .._grantors.replication import replicas_of
-from .._grantors.revocation import meant, revoke_all, wait_until_gone
+from .._grantors.revocation import revoke
 from .._grantors.session import Session
 from .._grantors.uptime import min_uptime_of
 from .._grantors.who import holders_of, time_of, waiters_of
@@ -181,11 +180,13 @@ class Acquirable(NameHints, Enterable[Lease]):
         bases = tuple(keys.base for keys in self._every_keys())
         if (offer.kind, offer.bases, offer.amount) != (self._kind, bases, mine):
             raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
-        return await self._adopt(self._new_acquisition(None, mine, entering=False), offer)
-
-    async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
+        acquisition = self._new_acquisition(None, mine, entering=False)
+        prepare_adoption(acquisition, offer)
         with Doing(f"adopting {acquisition.what}"):
-            return await adopt(acquisition, offer, by_hand=True)
+            return await self._adopt(acquisition)
+
+    async def _adopt(self, acquisition: Acquisition) -> Lease:
+        return await acquisition.acquire(Lease, must=True, by_hand=True)
 
     def _amount_adopted(self, offered: int) -> int:
         """Return the permits or the mode that a lease must have to be adopted here; it has *offered*."""
@@ -279,14 +280,7 @@ class Acquirable(NameHints, Enterable[Lease]):
         return tuple(known.get(holder.fencing_token, holder) for holder in stopped)
 
     async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
-        grantors = self._grantors()
-        with grantors[0].context.keep_open():
-            found = await asyncio.gather(*(meant(each, fencing_token, force=force) for each in grantors))
-            of_names = [one for one in found if one is not None]
-            if of_names:
-                revoke = partial(revoke_all, of_names, force=force)
-                await wait_until_gone(f"{self._kind} {self.name!r}", self.name, revoke, timeout)
-        return tuple(holder for one in of_names for holder in one.holders)
+        return await revoke(self._kind, self.name, self._grantors(), fencing_token, force=force, timeout=timeout)
 
     async def statistics(self) -> Statistics:
         """Ask Redis for the state of the name. A `MultiLock` counts as one lock: it is held when one name is held.

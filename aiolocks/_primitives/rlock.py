@@ -5,11 +5,9 @@ from typing import ClassVar, Literal, final
 
 from .._core.hints import explains_misuse
 from .._core.options import Duration, Replicas, Unset, options_of
-from .._core.values import Offer
 from .._engine.acquire import Acquisition
 from .._engine.lease import Hold, Lease, state_of
 from .._engine.lease_state import Entry
-from .._grantors.adoption import adopt
 from .._redis.clients import Client
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, shared_lease_of
@@ -101,8 +99,8 @@ class RLock(Acquirable):
         lease = await self._new_acquisition(timeout, 1, entering=False).acquire(Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
 
-    async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:
-        return self._first_of(await adopt(acquisition, offer, by_hand=False), by_hand=True)
+    async def _adopt(self, acquisition: Acquisition) -> Lease:
+        return self._first_of(await acquisition.acquire(Lease, must=True), by_hand=True)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
         return SharedLease(lease, self._keys.base).hold(self._options.on_lost, by_hand=by_hand)

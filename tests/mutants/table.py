@@ -84,13 +84,12 @@ _OF_PYTHON = {
     "_grantors/all_of": _primitive(
         "multilock", "hierarchy", rows=("multilock",), unit=_units("primitives/multilock", "primitives/hierarchy")
     ),
-    "_grantors/composite": _primitive("multilock", "hierarchy", rows=("multilock",)),
     "_grantors/one_server": Answering(_units("redis/patience", "grantors/replication")),
+    "_grantors/parts": _primitive("multilock", "redlock", rows=("multilock", "redlock"), unit=_units("grantors/parts")),
     "_grantors/quorum": _primitive("redlock", rows=("redlock",)),
     "_grantors/replication": Answering((*_units("grantors/one_server"), "tests/faults/test_replicas.py"), ()),
     "_grantors/session": Answering((*_SESSION, "tests/primitives/test_conformance_session.py"), ()),
     "_grantors/tracking": Answering(("tests/primitives/test_track.py",), ()),
-    "_grantors/votes": _primitive("redlock", rows=("redlock",)),
     "_grantors/wait_queue": Answering((*_units("grantors/listening"), *_RULES), ()),
     "_primitives/base": _primitive("options", rows=("lock",)),
     "_primitives/hierarchy": _primitive("hierarchy", rows=("row of a table",), unit=_TERMS),

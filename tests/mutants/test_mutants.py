@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.mutants import of_lua, of_python
 from tests.mutants.mutant import Mutant, equivalents, names
 from tests.mutants.table import REPOSITORY, answered_by, files
@@ -64,6 +66,7 @@ def test_each_file_has_tests_that_are_there() -> None:
         assert all((REPOSITORY / test).exists() for test in tests), path
 
 
+@pytest.mark.rest
 def test_each_comment_of_an_equivalent_means_a_mutant_of_its_line() -> None:
     for path in files():
         text = (REPOSITORY / path).read_text(encoding="utf-8")
@@ -73,6 +76,7 @@ def test_each_comment_of_an_equivalent_means_a_mutant_of_its_line() -> None:
             assert said <= set().union(*meant), f"{path}:{line}"
 
 
+@pytest.mark.rest
 def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     text = "def least(a, b):\n    return min(a, b)\n"
     (tmp_path / "some.py").write_text(text)

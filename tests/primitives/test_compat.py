@@ -62,6 +62,7 @@ async def test_the_client_makes_one(redis: Redis, kind: type[PlainLock]) -> None
         assert entered is lock
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_key_is_the_name_and_holds_the_token_alone(redis: Redis, kind: type[PlainLock], name: str) -> None:
     lock = redis.lock(name, timeout=10, lock_class=kind)
@@ -130,6 +131,7 @@ async def test_a_time_to_wait_that_is_over_asks_once(redis: Redis, kind: type[Pl
     await lock.release()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seconds", [0.02, 0.25])
 async def test_a_lock_on_a_far_server_is_asked_for_once_whatever_the_time_to_wait(
     proxy: FaultProxy, kind: type[PlainLock], seconds: float
@@ -147,6 +149,7 @@ async def test_a_name_may_be_a_memoryview(redis: Redis, kind: type[PlainLock]) -
         assert await redis.exists("orders")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("sleep", "seconds"), [(0.05, 0.4), (60, 0.5)])
 async def test_the_time_to_wait_is_the_longest(
     redis: Redis, kind: type[PlainLock], sleep: float, seconds: float
@@ -376,6 +379,7 @@ async def test_a_holder_whose_lock_is_freed_by_hand_loses_it_and_does_not_come_b
         assert await other.owned()
 
 
+@pytest.mark.rest
 async def test_one_token_for_two_locks_renews_both(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     leases_without_timeout_last(monkeypatch, 0.9)
     lock, other = redis.lock("orders", lock_class=RedisLock), redis.lock("others", lock_class=RedisLock)

@@ -97,6 +97,7 @@ def pause(server: RedisServer | ClusterSet) -> None:
         node.operator.client_pause(int(1000 * PAUSED))
 
 
+@pytest.mark.rest
 async def test_an_acquire_is_answered_though_the_session_falls_idle_meanwhile(
     row: Row, redis: Redis, server: RedisServer
 ) -> None:
@@ -129,6 +130,7 @@ async def test_a_client_may_be_configured_in_any_way(
         assert await client.ping()
 
 
+@pytest.mark.rest
 async def test_a_lease_outlives_its_client(row: Row, redis_url: str, quick_sessions: None) -> None:
     async with client_at(redis_url) as client:
         lease = await row.make(client, "orders", ttl=STEADY).acquire()
@@ -181,6 +183,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.rest
 @pytest.mark.real_time
 @pytest.mark.parametrize("row", the_rest_slow(WITH_A_QUEUE, quick=1), ids=str, indirect=True)
 @pytest.mark.parametrize(

@@ -137,6 +137,7 @@ async def counted(coroutine: Coroutine[Any, Any, object]) -> int:
     return await Counted(coroutine)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "cost",
     [

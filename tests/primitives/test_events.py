@@ -134,6 +134,7 @@ async def test_a_release_that_hands_over_in_this_process_says_so(make: Make, hea
     await lease.release()
 
 
+@pytest.mark.rest
 @pytest.mark.real_time
 @both_watchdogs
 async def test_renewals_are_told(make: Make, heard: Heard, watchdog: Watchdog) -> None:
@@ -154,6 +155,7 @@ async def test_a_loss_is_told_in_the_loop_of_the_lease(make: Make, heard: Heard,
     of_one_lease(heard, lease, make)
 
 
+@pytest.mark.rest
 @both_watchdogs
 async def test_a_lease_that_reaches_max_hold_is_lost(make: Make, heard: Heard, watchdog: Watchdog) -> None:
     with pytest.raises(LeaseLostError):

@@ -304,6 +304,7 @@ async def on_cluster(cluster: str, quick_sessions: None) -> AsyncIterator[Redis]
 IN_ONE_SLOT = [row for row in rows_where(lambda kind: kind.guards).values() if row.slots == 1]
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("make", "tag"),
@@ -323,6 +324,7 @@ async def test_on_a_cluster_keys_of_another_slot_are_refused_and_nothing_is_writ
         assert await lease.guard(("SET", f"{tag}:total", 1)) == [b"OK"]
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 async def test_on_a_cluster_names_of_different_slots_guard_nothing_and_say_why(on_cluster: Redis) -> None:
     async with MultiLock(on_cluster, ["orders:42", "orders:43"]) as lease:

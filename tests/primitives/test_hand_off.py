@@ -209,6 +209,7 @@ async def test_a_hand_off_waits_for_a_guard_on_its_way_and_the_adopter_guards_ag
     await client.delete(counter)
 
 
+@pytest.mark.rest
 @handed_on
 async def test_a_cancelled_hand_off_or_adoption_leaves_nothing_held(make: Make) -> None:
     for turns in range(6):

@@ -195,6 +195,7 @@ async def test_a_lease_is_lost_with_any_of_its_levels(client: Redis, level: str)
         assert not await HierarchicalLock(client, path).write.locked()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", the_rest_slow(range(3), quick=1))
 async def test_no_incompatible_pair_is_ever_held_together(client: Redis, seed: int) -> None:
     """A random workload on a tree against a plain model: two paths that overlap are held together only to be read."""
@@ -232,6 +233,7 @@ async def test_no_incompatible_pair_is_ever_held_together(client: Redis, seed: i
         assert (now.holders, now.waiting) == (0, 0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", the_rest_slow(range(3), quick=1))
 async def test_tasks_that_take_several_paths_in_one_order_never_wait_for_each_other_for_ever(
     client: Redis, seed: int

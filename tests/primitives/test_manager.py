@@ -327,6 +327,7 @@ async def test_a_turn_that_comes_as_it_is_closed_is_passed_on(redis: Redis) -> N
         assert await free.release()
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 async def test_a_wait_for_a_silent_server_ends_when_it_is_closed(proxy: FaultProxy) -> None:
     locks = LockManager.from_url(proxy.url)

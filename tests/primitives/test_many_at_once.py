@@ -75,6 +75,7 @@ async def _all_inside(
         await then()
 
 
+@pytest.mark.rest
 async def test_all_readers_come_in_when_a_writer_leaves(client: Redis) -> None:
     page = RWLock(client, "page")
     writer = await page.write.acquire()
@@ -86,6 +87,7 @@ async def test_all_readers_come_in_when_a_writer_leaves(client: Redis) -> None:
     await _all_inside([page.read.hold() for _ in range(MANY)], leave)
 
 
+@pytest.mark.rest
 async def test_all_waiters_come_in_when_a_limit_grows(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 1)
     async with semaphore:
@@ -98,6 +100,7 @@ async def test_all_waiters_come_in_when_a_limit_grows(client: Redis) -> None:
         await asyncio.create_task(_all_inside(holds, grow))
 
 
+@pytest.mark.rest
 async def test_all_waiters_of_another_process_come_in(client: Redis, stranger: Redis, server: RedisServer) -> None:
     """They are told by notices; and the releasing session goes on for them, though none of its own waits."""
     page = RWLock(stranger, "page").read
@@ -128,6 +131,7 @@ def _channels(node: RedisServer, session: str) -> list[bytes]:
         return list(operator.pubsub_channels(f"*{session}"))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("timeout", [0, None], ids=["one attempt", "waiting"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_free_behind_any_number_of_dead_sessions_can_be_had(
@@ -168,6 +172,7 @@ async def test_what_any_number_of_dead_readers_had_can_be_written_at_once(client
         assert (await page.write.statistics()).holders == 1
 
 
+@pytest.mark.rest
 async def test_all_waiters_that_want_too_much_are_refused_when_a_limit_shrinks(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 2)
     lease = await semaphore.acquire()

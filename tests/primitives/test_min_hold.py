@@ -38,6 +38,7 @@ IN_TURN = 0.35
 """The same where no caller waits in line: attempts are repeated after random delays."""
 
 
+@pytest.mark.rest
 @exclusive_rows
 async def test_a_process_that_comes_late_does_not_run_the_same_slot_again(make: Make, stranger: Redis) -> None:
     async with make(min_hold=MIN) as lease:
@@ -193,6 +194,7 @@ async def through(proxy: FaultProxy, quick_sessions: None) -> AsyncIterator[Redi
         yield client
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 @pytest.mark.parametrize("row", LOSABLE, ids=str, indirect=True)
 @pytest.mark.parametrize("how", ["reset", "black_hole"])

@@ -52,6 +52,7 @@ class TestOnEveryServer:
             async with MultiLock(client, ["c", "d"]) as lease:
                 assert lease.held
 
+    @pytest.mark.rest
     @pytest.mark.redis
     @pytest.mark.usefixtures("one_server")  # a guard by several names needs them all in one place
     @pytest.mark.parametrize("watchdog", ["task", "thread"])

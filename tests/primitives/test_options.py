@@ -310,6 +310,7 @@ async def test_a_bad_ttl_of_a_renewal_is_an_error_and_changes_nothing(make: Make
         assert 4 < lease.remaining() < 5
 
 
+@pytest.mark.rest
 @each_with_a_queue
 @pytest.mark.asyncio
 async def test_waiters_of_another_process_get_their_turn_whatever_the_name_is(make: Make, stranger: Redis) -> None:

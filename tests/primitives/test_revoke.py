@@ -52,6 +52,7 @@ async def test_a_holder_is_stopped_and_told_and_then_it_is_gone(make: Make) -> N
     await free(make())
 
 
+@pytest.mark.rest
 @pytest.mark.real_time
 async def test_a_lease_that_a_thread_renews_is_revoked_too(make: Make) -> None:
     body = await Body.enter(make, ttl=STEADY, watchdog="thread")

@@ -257,6 +257,7 @@ async def test_a_renewal_by_hand_extends_every_hold(lock: RLock) -> None:
     await inner.release()
 
 
+@pytest.mark.rest
 @pytest.mark.real_time
 @pytest.mark.parametrize("watchdog", ["task", "thread"])
 async def test_both_watchdogs_keep_all_holds(client: Redis, quick_sessions: None, watchdog: Any) -> None:

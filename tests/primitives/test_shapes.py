@@ -80,20 +80,36 @@ async def test_a_block_is_stopped_though_a_task_of_its_own_awaited_its_entry(mak
 
 
 @every_row
-async def test_wrapper_classes_leave_their_own_blocks_in_any_order(make: Make) -> None:
-    lock = make()
-    generators = [delegating(lock) for _ in range(make.places)]
-    leases = [await anext(generator) for generator in generators]
-    for closed, generator in enumerate(generators):
-        await asyncio.create_task(generator.aclose())
+async def test_wrapper_classes_of_several_tasks_leave_their_own_blocks_in_any_order(make: Make) -> None:
+    lock, leases, ends = make(), list[Lease](), [asyncio.Event() for _ in range(make.places)]
+
+    async def work(end: asyncio.Event) -> None:
+        async with Delegating(lock) as lease:
+            leases.append(lease)
+            await end.wait()
+
+    tasks = [asyncio.create_task(work(end)) for end in ends]
+    while len(leases) < make.places:
+        await asyncio.sleep(0.001)
+    for closed, (end, task) in enumerate(zip(ends, tasks, strict=True)):
+        end.set()
+        await task
         assert [lease.held for lease in leases] == [at > closed for at in range(make.places)]
     assert (await lock.statistics()).holders == 0
 
 
-async def test_where_it_cannot_be_told_no_block_is_left(redis: Redis) -> None:
-    """Two levels of wrappers: no frame tells, and each task has two blocks."""
+async def test_a_wrapper_class_in_a_generator_is_left_by_the_task_that_closes_it(redis: Redis) -> None:
+    lock = Lock(redis, "orders")
+    generator = delegating(lock)
+    lease = await anext(generator)
+    await asyncio.create_task(generator.aclose())
+    assert not lease.held
+    assert (await lock.statistics()).holders == 0
+
+
+async def test_of_two_blocks_that_one_task_entered_by_wrapper_classes_none_is_left(redis: Redis) -> None:
     semaphore = Semaphore(redis, "scraper", 3)
-    blocks = [Delegating(Delegating(semaphore)) for _ in range(2)]  # type: ignore[arg-type]
+    blocks = [Delegating(semaphore) for _ in range(2)]
     leases = [await block.__aenter__() for block in blocks]
     with pytest.raises(RuntimeError, match=r"hold\(\)"):
         await blocks[0].__aexit__(None, None, None)
@@ -195,6 +211,7 @@ SHAPES: list[Shape] = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_scopes_may_be_left_in_any_order(redis: Redis, shape: Shape) -> None:
     lock = Lock(redis, "orders")
@@ -208,6 +225,7 @@ async def test_scopes_may_be_left_in_any_order(redis: Redis, shape: Shape) -> No
     assert not await lock.locked()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_a_loss_stops_the_body_in_any_order_of_scopes(redis: Redis, shape: Shape) -> None:
     task = asyncio.current_task()
@@ -291,6 +309,7 @@ async def lapses(take: Callable[[Acquirable], Coroutine[Any, Any, None]], lock: 
         await let_it_lapse()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("watchdog", ["task", "thread"])
 @pytest.mark.parametrize(
     "take",
@@ -328,6 +347,7 @@ async def sent_on(acquiring: Coroutine[Any, Any, Lease]) -> Lease:
     return await acquiring
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "lease_of",
     [
@@ -394,6 +414,7 @@ def never_begun(block: AbstractAsyncContextManager[Lease]) -> None:
     block.__aenter__().close()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("fail", [destroyed, never_begun])
 async def test_a_hold_whose_entry_failed_can_be_entered_again_in_any_shape(
     redis: Redis, fail: Callable[[AbstractAsyncContextManager[Lease]], None]

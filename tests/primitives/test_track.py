@@ -189,6 +189,7 @@ async def gone(redis: Redis) -> bool:
     return not await redis.exists(KEYS["lock"])
 
 
+@pytest.mark.rest
 async def test_renewals_and_writes_that_change_nothing_are_hints_that_stop_no_holder_and_are_bounded(
     one_server: RedisServer, client: Redis, redis: Redis
 ) -> None:

@@ -43,6 +43,7 @@ def forgotten() -> Forgotten:
 # Dropped.
 
 
+@pytest.mark.rest
 @pytest.mark.filterwarnings("ignore:.*was dropped without being released:ResourceWarning")
 async def test_a_session_that_goes_on_forgets_dropped_leases_once_they_have_lapsed(
     client: Redis, forgotten: Forgotten
@@ -53,6 +54,7 @@ async def test_a_session_that_goes_on_forgets_dropped_leases_once_they_have_laps
         await until(forgotten, within=10)
 
 
+@pytest.mark.rest
 @pytest.mark.redis
 @pytest.mark.filterwarnings("ignore:.*was dropped without being released:ResourceWarning")
 async def test_a_session_that_goes_on_forgets_redis_locks_once_they_have_lapsed(

@@ -44,6 +44,7 @@ async def uptime(client: Redis) -> int:
     return int((await client.info("server"))["uptime_in_seconds"])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("row", EVERY_ROW, ids=str)
 async def test_a_lock_is_granted_once_the_server_has_been_up_for_min_uptime(
     servers: Callable[..., RedisServer], row: Row
@@ -120,6 +121,7 @@ async def clients(three: list[RedisServer], quick_sessions: None) -> AsyncIterat
         yield [await stack.enter_async_context(Redis.from_url(server.tcp_url)) for server in three]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("timeout", [0, 0.4, None])
 async def test_servers_that_are_too_young_count_as_not_answered(clients: list[Redis], timeout: float | None) -> None:
     lock = Redlock(clients, "orders", min_uptime=EVER)
@@ -129,6 +131,7 @@ async def test_servers_that_are_too_young_count_as_not_answered(clients: list[Re
     assert not await lock.locked()
 
 
+@pytest.mark.rest
 async def test_a_majority_that_is_old_enough_decides(three: list[RedisServer], clients: list[Redis]) -> None:
     lock = Redlock(clients, "orders", ttl=5, min_uptime=1)
     await (await insistently(lock)).release()

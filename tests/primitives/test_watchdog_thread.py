@@ -81,6 +81,7 @@ def test_a_blocked_loop_keeps_its_lease(run: Callable[[Main], None], block: Call
     run(main)
 
 
+@pytest.mark.rest
 def test_a_loop_without_life_for_max_stall_loses_its_lease(run: Callable[[Main], None]) -> None:
     async def main(client: Redis) -> None:
         with pytest.raises(LeaseLostError):
@@ -91,6 +92,7 @@ def test_a_loop_without_life_for_max_stall_loses_its_lease(run: Callable[[Main],
     run(main)
 
 
+@pytest.mark.rest
 def test_a_loop_without_life_is_logged_from_the_thread_and_told_of_once_when_it_comes_round(
     run: Callable[[Main], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_loop_without_life_is_logged_from_the_thread_and_told_of_once_when_it_
     assert [record.threadName for record in caplog.records] == ["aiolocks-watchdog"]
 
 
+@pytest.mark.rest
 def test_a_loop_that_comes_round_in_time_keeps_its_lease(run: Callable[[Main], None]) -> None:
     async def main(client: Redis) -> None:
         async with Lock(client, "blocked", ttl=TTL, watchdog="thread", max_stall=0.6) as lease:
@@ -152,6 +155,7 @@ print("held", operator.exists("{BASE}"), "threads", threading.active_count())
 """
 
 
+@pytest.mark.rest
 def test_a_closed_loop_loses_its_lease(server: RedisServer) -> None:
     urls = (server.url, node_of(server, BASE).url)
     done = subprocess.run(
@@ -161,6 +165,7 @@ def test_a_closed_loop_loses_its_lease(server: RedisServer) -> None:
     assert (held, after.split(" threads")[0], done.stderr) == ("held 1", "held 0", "")
 
 
+@pytest.mark.rest
 def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], None], server: RedisServer) -> None:
     """Leases so short that a renewal is on its way at most releases."""
 
@@ -178,6 +183,7 @@ def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], Non
     assert [key for key in keys if not key.endswith(b":fence")] == []
 
 
+@pytest.mark.rest
 def test_a_fork_leaves_the_lease_to_the_parent(run: Callable[[Main], None]) -> None:
     """F21: the thread of the parent goes on; its copy does not exist."""
 
@@ -204,6 +210,7 @@ def child_sees(look: Callable[[], tuple[bool, bool, float]]) -> int:
     return 0
 
 
+@pytest.mark.rest
 @pytest.mark.asyncio
 async def test_the_thread_ends_with_the_last_lease(redis: Redis) -> None:
     async with Lock(redis, "blocked", ttl=TTL, watchdog="thread"):
@@ -213,6 +220,7 @@ async def test_the_thread_ends_with_the_last_lease(redis: Redis) -> None:
         await until(lambda: not watchdogs())
 
 
+@pytest.mark.rest
 def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
     one_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:

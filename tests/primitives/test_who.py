@@ -88,6 +88,7 @@ def of_a_manager(client: Redis, **options: Any) -> list[Any]:
     return [locks.lock("l"), locks.semaphore("s", 3), *several]
 
 
+@pytest.mark.rest
 async def test_what_lasts_is_called_by_its_manager_and_its_task(client: Redis) -> None:
     one = asyncio.current_task()
     assert one is not None

@@ -34,6 +34,7 @@ def node() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.mark.rest
 def test_slots_are_those_that_a_node_knows(node: RedisServer) -> None:
     names = [name.encode() for name in odd_names(5_000)]
     pipeline: Any = node.operator.pipeline(transaction=False)
@@ -95,6 +96,7 @@ def test_each_script_uses_one_slot_however_odd_the_name(strict: RedisServer, kin
         assert answer == b"*1\r\n+PONG\r\n"
 
 
+@pytest.mark.rest
 @pytest.mark.asyncio
 async def test_a_versioned_value_has_all_its_keys_in_one_slot_however_odd_its_key(node: RedisServer) -> None:
     """Else the node would refuse the scripts: they declare their keys."""

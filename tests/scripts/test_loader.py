@@ -19,7 +19,7 @@ VERBS = sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.l
 every_script = one_by_one("name", VERBS)
 every_library = one_by_one("name", LIBRARIES)
 _NOT_DECLARED = {
-    "KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "pcall", "tonumber", "tostring", "type"
+    "KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "pairs", "pcall", "tonumber", "tostring", "type"
 }  # fmt: skip
 """And not `unpack`, which some managed servers forbid."""
 

@@ -174,6 +174,7 @@ def test_an_upgrade_is_revoked_by_itself_and_what_it_grew_from_is_not(rwlock: Sc
     assert [_is_marked(rwlock, who) for who in ("ann", upgrade_of("ann"))] == [False, True]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("force", [True, False])
 def test_one_script_looks_at_some_and_says_where_to_go_on(backend: Redis, force: bool) -> None:
     semaphore = Scripts(backend, "semaphore", limit=2_000)

@@ -178,6 +178,7 @@ def test_a_recheck_says_where_its_waiter_stands(exclusive: Scripts, session: str
     assert again.busy_ms in left_ms(exclusive.redis)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("verb", ["recheck", "release", "newcomer"])
 def test_once_the_server_has_enough_uptime_the_first_waiter_has_the_lock(
     exclusive: Scripts, up: int, verb: str

@@ -74,6 +74,7 @@ def _every_key() -> list[tuple[Kind, str, str]]:
     ]
 
 
+@pytest.mark.rest
 @one_by_one("free, kind, field, verb", [(free, *key) for free in (False, True) for key in _every_key()])
 def test_no_script_touches_a_key_of_another_type(backend: Redis, kind: Kind, field: str, verb: str, free: bool) -> None:
     """It says so if it needs that key. Only what a release has ended before it came upon that key stays ended."""

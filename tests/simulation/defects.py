@@ -53,7 +53,7 @@ def _client_clock(garden: Garden) -> None:
         request(self, wire, fields)
 
     garden.put(Network, "request", request_with_time)
-    after("P9-uptime", "needed_s = nil")(garden)  # it is the time
+    before("P9-uptime", "needed_s = nil")(garden)  # it is the time
     before("P9-known", "min_hold_ms = ARGV[8] and min_hold_ms")(garden)  # so here
     instead("P9-clock", "local now_ms = tonumber(ARGV[#ARGV])\nif entries then table.remove(entries) end")(garden)
 

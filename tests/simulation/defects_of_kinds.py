@@ -52,7 +52,7 @@ OF_PARTS: dict[str, Defect] = {
         instead("modes-sealed", "for level, meta in ipairs({}) do"), ("P8", "C2", "C3"), ("hierarchy",)
     ),
     "names-in-any-order": Defect(
-        instead("parts-order", "self._grantors = __import__('random').sample(list(grantors), len(grantors))"),
+        instead("parts-order", "self.grantors = __import__('random').sample(list(grantors), len(grantors))"),
         ("P13", "C4"),
         ("multilock",),
     ),
@@ -71,7 +71,7 @@ OF_VOTING: dict[str, Defect] = {
         instead("P7-votes", "part.request.unanswered or end(part)"), ("P7", "P13", "C4"), ("redlock",)
     ),
     "voted-validity-from-the-reply": Defect(
-        instead("P1-votes", "return Granted(fence, self._home.clock())"), ("P1", "C1"), ("redlock",)
+        instead("P1-votes", "return Granted(fence, self.context.clock())"), ("P1", "C1"), ("redlock",)
     ),
 }  # fmt: skip
 """Of Redlock."""

@@ -14,6 +14,7 @@ from tests.support.seeds import seed_of_run
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seeds", [5, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.timeout(300)
 def test_each_process_is_served_in_time_while_another_or_a_server_fails_for_good(seeds: int) -> None:

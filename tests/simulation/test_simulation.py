@@ -44,6 +44,7 @@ def test_no_schedule_breaks_a_promise_and_all_faults_hit(cluster: bool) -> None:
     assert not missing(total.met, cluster=cluster), f"never met in {total.runs} seeds"
 
 
+@pytest.mark.rest
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("cluster", [False, True])
 @pytest.mark.parametrize("seeds", the_rest_slow([range(2), range(2, 20)], quick=1))

@@ -27,6 +27,7 @@ def time_machine() -> AbstractContextManager[Any]:
     return travelling
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("stop", [freezegun, time_machine])
 @pytest.mark.asyncio
 async def test_leases_are_renewed_and_lost_in_real_time(stop: Stop) -> None:

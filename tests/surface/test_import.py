@@ -42,6 +42,7 @@ def import_once(cache: Path) -> tuple[float, float, set[str]]:
     return theirs, ours, set(modules)
 
 
+@pytest.mark.rest
 def test_import_aiolocks_adds_only_a_little_of_anyio_to_redis_pys_modules(tmp_path: Path) -> None:
     _, _, modules = import_once(tmp_path)
     assert {name.partition(".")[0] for name in modules} <= {"aiolocks", "anyio"}
@@ -58,6 +59,7 @@ def test_import_aiolocks_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_p
     assert min(ours / max(1.0, theirs / THEIRS) for theirs, ours, _ in runs) <= LONGEST
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("module", "missing"), [("aiohttp", "aiohttp"), ("fastapi", "fastapi"), ("otel", "opentelemetry")]
 )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import aiolocks
 import aiolocks.events
 import aiolocks.otel
@@ -15,14 +17,14 @@ from tests.support.cases import one_by_one
 
 PACKAGE = Path(aiolocks.__file__).parent
 
-WINGS = ("_core", "_redis", "_engine", "_grantors", "_primitives")
-"""Lowest first. A wing imports from wings below it; what lies beside them, in the package's own folder, from all."""
+LAYERS = ("_core", "_redis", "_engine", "_grantors", "_primitives")
+"""Lowest first. A layer imports from layers below it; what lies beside them, in the package's own folder, from all."""
 
 WAYS_IN = {"aiohttp", "cli", "fastapi", "otel", "testing"}
 """What nothing else imports, and so may need more than is required."""
 
 BASES = {"base", "mode_changes", "reentry"}
-"""What the siblings of the primitives' wing share; they never import each other."""
+"""What the siblings of the primitives' layer share; they never import each other."""
 
 LONGEST_MODULE = 550
 LONGEST_PATH = 16
@@ -72,22 +74,22 @@ def relatives(file: Path, source: str | None = None, *, for_types: bool = True) 
     return found - {file}
 
 
-def wing(file: Path) -> str:
-    """Return the folder that *file* is in, of those in the package; or, of one beside the wings, its own name."""
+def layer(file: Path) -> str:
+    """Return the folder that *file* is in, of those in the package; or, of one beside the layers, its own name."""
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def room(file: Path) -> str:
     """Return what stands for *file* in the picture of the house: itself, or the way in that it is a part of."""
-    return wing(file) if wing(file) in WAYS_IN else str(file.relative_to(PACKAGE))
+    return layer(file) if layer(file) in WAYS_IN else str(file.relative_to(PACKAGE))
 
 
 def upward(file: Path, source: str | None = None) -> set[str]:
-    """Return what *file* imports that does not lie below it: another wing above, or what is beside all wings."""
-    if wing(file) not in WINGS:
+    """Return what *file* imports that does not lie below it: another layer above, or what is beside all layers."""
+    if layer(file) not in LAYERS:
         return set()
-    below = WINGS[: WINGS.index(wing(file)) + 1]
-    return {str(other.relative_to(PACKAGE)) for other in relatives(file, source) if wing(other) not in below}
+    below = LAYERS[: LAYERS.index(layer(file)) + 1]
+    return {str(other.relative_to(PACKAGE)) for other in relatives(file, source) if layer(other) not in below}
 
 
 def house(name: Mapping[Path, str]) -> Graph:
@@ -132,20 +134,21 @@ def test_an_import_that_points_up_is_found_wherever_it_stands(source: str) -> No
 
 @one_by_one("file", files)
 def test_primitives_do_not_import_each_other(file: Path) -> None:
-    if wing(file) == "_primitives":
-        assert not {other.stem for other in relatives(file) if wing(other) == "_primitives"} - BASES
+    if layer(file) == "_primitives":
+        assert not {other.stem for other in relatives(file) if layer(other) == "_primitives"} - BASES
 
 
 def test_no_import_goes_in_a_circle() -> None:
     TopologicalSorter(house({file: str(file) for file in files})).prepare()
 
 
+@pytest.mark.rest
 def test_the_way_down_is_short() -> None:
     assert len(path := longest_path(house({file: room(file) for file in files}))) <= LONGEST_PATH, path
-    assert len(path := longest_path(house({file: wing(file) for file in files}))) <= LONGEST_PATH_OF_FOLDERS, path
+    assert len(path := longest_path(house({file: layer(file) for file in files}))) <= LONGEST_PATH_OF_FOLDERS, path
 
 
-@one_by_one("file", (file for file in files if wing(file) not in WAYS_IN))
+@one_by_one("file", (file for file in files if layer(file) not in WAYS_IN))
 def test_modules_import_only_what_is_required(file: Path) -> None:
     roots = {name.split(".")[0] for name in imported(file)}
     assert roots - set(sys.stdlib_module_names) - ON_DEMAND.get(file.stem, set()) <= REQUIRED | {"aiolocks"}

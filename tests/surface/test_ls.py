@@ -228,6 +228,7 @@ async def test_all_waiters_are_counted_or_the_count_is_called_a_lower_bound(
     assert more in shown
 
 
+@pytest.mark.rest
 @pytest.mark.asyncio
 @pytest.mark.parametrize("command", [["ls"], ["watch", "--once"]], ids=["ls", "watch"])
 async def test_a_reader_that_has_gone_is_no_fault_of_the_server(own_server: RedisServer, command: list[str]) -> None:

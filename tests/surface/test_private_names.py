@@ -193,6 +193,7 @@ async def test_a_private_name_that_the_package_uses_is_there(private: Private, m
     assert is_there, private
 
 
+@pytest.mark.rest
 def test_the_table_has_every_private_name_that_the_package_uses_and_no_other() -> None:
     table = {(private.module, private.attribute) for private in TABLE}
     modules = {

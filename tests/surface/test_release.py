@@ -68,6 +68,7 @@ def release(own_server: RedisServer, capsys: Capsys) -> Release:
     return run
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("force", [False, True], ids=["", "force"])
 async def test_the_holder_is_told_and_the_name_is_free(
@@ -137,6 +138,7 @@ async def test_what_min_hold_alone_keeps_is_freed_and_said_to_be_so(
     assert (status, told["released"], told["told"][:15]) == (0, [], "freed: not held")
 
 
+@pytest.mark.rest
 async def test_a_holder_beside_what_min_hold_keeps_is_told_of_by_itself(locks: LockManager, release: Release) -> None:
     async with locks.semaphore("x", 2, min_hold=60):
         pass

@@ -201,6 +201,7 @@ async def in_spite_of_its_cancellation(lease: Lease) -> None:
         pass
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("wait_release", [True, False])
 @pytest.mark.parametrize("end", [at_once, in_spite_of_its_cancellation])
 async def test_a_handler_that_ends_though_its_lease_is_lost_is_not_answered_with_success(
@@ -227,6 +228,7 @@ async def test_without_redis_the_answer_is_503(
     assert "Redis could not be asked for <Lock 'orders:7'>: ConnectionError" in caplog.text
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("error", [ValueError(), RedisConnectionError(), aiolocks.LockError("no", name="other")])
 async def test_an_error_of_the_handler_is_its_own(site: Site, redis: Redis, error: Exception) -> None:
     async def work(lease: Lease) -> None:
@@ -257,6 +259,7 @@ async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(
         pass
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("value", ["é" * 513, "x" * 1025])
 async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: Site, redis: Redis, value: str) -> None:
     client = await site(redis, nothing, name="{order_id}", of=str)
@@ -354,6 +357,7 @@ async def test_one_request_may_hold_several_locks(two_locks: TwoLocks, redis: Re
         assert not await Lock(redis, "from").locked()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("lost", ["from", "to"])
 async def test_the_loss_of_one_of_two_locks_is_503_and_frees_both(two_locks: TwoLocks, redis: Redis, lost: str) -> None:
     async def work(source: Lease, target: Lease) -> None:

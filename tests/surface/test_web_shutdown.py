@@ -98,6 +98,7 @@ AIOHTTP = """
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("path", ["locked", "block"])
 @pytest.mark.parametrize("program", [FASTAPI, AIOHTTP], ids=["fastapi", "aiohttp"])
 @pytest.mark.asyncio

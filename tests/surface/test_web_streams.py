@@ -102,6 +102,7 @@ async def first_and_no_more(redis: Redis) -> AsyncIterator[bytes]:
     yield b"last\n"
 
 
+@pytest.mark.rest
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("length", "header", "sent"),

@@ -132,6 +132,7 @@ def test_a_table_says_of_each_row_that_it_leaves_out_why() -> None:
         rows_where(lambda kind: kind.queued, without={"redlock": "no queue"})
 
 
+@pytest.mark.rest
 @one_by_one("path", sorted(TESTS.rglob("*.py")))
 def test_no_table_of_kinds_is_kept_by_hand(path: Path) -> None:
     """Give it to `complete` with the kinds that it is about, or make it of `rows_where`."""

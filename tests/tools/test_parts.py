@@ -51,6 +51,7 @@ def test_the_server_in_memory_stands_for_the_others_where_time_is_virtual() -> N
     assert left_of("a", url=["memory", "redis"]) == [{"url": "memory"}]
 
 
+@pytest.mark.rest
 def test_of_tests_in_real_time_one_server_stands_for_the_others() -> None:
     assert len(left_of("a", "real_time", url=["memory", "redis"])) == 1
     assert len(left_of("a", backend=["memory", "server"], exclusive=["lock", "semaphore", "rwlock"])) == 1

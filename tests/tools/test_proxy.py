@@ -73,6 +73,7 @@ async def test_a_request_without_delay_does_not_pass_a_delayed_one(proxy: FaultP
     await writer.wait_closed()
 
 
+@pytest.mark.rest
 @pytest.mark.smoke
 async def test_delayed_replies_come_late_though_all_is_done(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
     proxy.delay_replies = 0.2

@@ -122,6 +122,7 @@ def files() -> list[Path]:
     return sorted(found)
 
 
+@pytest.mark.rest
 def test_tests_of_what_is_promised_and_their_helpers_use_public_names_only() -> None:
     looked_at = {str(file.relative_to(TESTS)) for file in files()}  # a test, a program, a plugin, an import's import
     assert looked_at >= {"faults/test_rwlock.py", "faults/support/worker.py", "support/table.py", "support/lateness.py"}

@@ -67,20 +67,6 @@ def test_latency_is_judged_by_how_often_leases_are_renewed(worst: float, verdict
     assert ("ttl" in found.advice) == (verdict != "ok")
 
 
-@one_by_one(
-    "info, verdict",
-    [
-        ({"redis_version": "6.0.16"}, "danger"),
-        ({"redis_version": "6.2.0"}, "ok"),
-        ({"redis_version": "10.0.1"}, "ok"),
-        ({"redis_version": "7.2.4", "server_name": "valkey"}, "warning"),
-        ({}, "unknown"),
-    ],
-)
-def test_a_server_older_than_6_2_is_a_danger(info: dict[str, str], verdict: str) -> None:
-    assert _settings.server(Facts(info)).verdict == verdict
-
-
 VALKEY = {"redis_version": "7.2.4", "server_name": "valkey", "server_mode": "standalone"}
 """As Valkey tells it: the version of Redis that it began as, and its own by another name."""
 
@@ -93,6 +79,8 @@ VALKEY = {"redis_version": "7.2.4", "server_name": "valkey", "server_mode": "sta
         (VALKEY | {"valkey_version": "8.1.1"}, "ok", "Valkey 8.1.1, standalone", ""),
         (VALKEY | {"valkey_version": "8.0.4"}, "warning", "Valkey 8.0.4", "Valkey 8.1 or newer"),
         ({"redis_version": "6.0.16"}, "danger", "Redis 6.0.16", "6.2 or newer"),
+        ({"redis_version": "6.2.0"}, "ok", "Redis 6.2.0, standalone", ""),
+        ({"redis_version": "10.0.1"}, "ok", "Redis 10.0.1, standalone", ""),
         (
             {"redis_version": "7.2.0", "server_name": "other"},
             "warning",
@@ -101,7 +89,7 @@ VALKEY = {"redis_version": "7.2.4", "server_name": "valkey", "server_mode": "sta
         ),
     ],
 )
-def test_a_server_is_called_by_its_own_name_and_version(
+def test_a_server_is_called_by_its_own_name_and_version_and_too_old_it_is_a_danger(
     info: dict[str, str], verdict: str, found: str, advice: str
 ) -> None:
     finding = _settings.server(Facts(info))
@@ -152,7 +140,7 @@ def test_where_config_is_forbidden_as_on_managed_servers_the_parameter_group_is_
         assert check(Facts(info, {"save": ""})).advice.startswith("CONFIG SET m")
 
 
-def test_nodes_of_different_versions_are_a_warning() -> None:
+def test_nodes_of_different_versions_are_a_warning_and_without_a_version_nothing_is_known() -> None:
     def of(version: str) -> Facts:
         return Facts({"redis_version": version})
 
@@ -161,3 +149,4 @@ def test_nodes_of_different_versions_are_a_warning() -> None:
     assert mixed.verdict == "warning"
     assert "a 7.0.15, b 7.2.4" in mixed.found
     assert _settings.versions({"a": Facts(), "b": of("7.2.4")}).verdict == "unknown"
+    assert _settings.server(Facts()).verdict == "unknown"

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from redis.crc import key_slot
 
 from aiolocks._core.keys import SLOTS, Keys, beside, channel_of, slot_of, tag_of
@@ -35,6 +36,7 @@ def test_slots_are_those_that_redis_py_knows() -> None:
     ]
 
 
+@pytest.mark.rest
 @one_by_one("kind", KINDS)
 def test_all_keys_and_channels_of_a_name_are_in_one_slot(kind: str) -> None:
     for name in odd_names(20_000):
@@ -42,6 +44,7 @@ def test_all_keys_and_channels_of_a_name_are_in_one_slot(kind: str) -> None:
         assert len(slots) == 1, name
 
 
+@pytest.mark.rest
 def test_all_keys_and_channels_of_all_paths_with_one_root_are_in_one_slot() -> None:
     draw = random.Random(2)
     names = odd_names(20_000)

@@ -141,15 +141,15 @@ async def test_each_task_leaves_its_own_block_where_no_frame_tells() -> None:
     assert not primitive._kept
 
 
-async def test_blocks_of_one_frame_are_left_newest_first_and_nothing_is_kept_of_them() -> None:
+async def test_of_two_blocks_of_a_task_that_no_handle_has_neither_is_left_and_the_error_names_hold() -> None:
     primitive = Scripted()
-    for _ in range(2):
-        async with Delegating(primitive) as first:
-            async with Delegating(primitive) as second:
-                pass
-            assert (first.held, second.held) == (True, False)
-        assert not first.held
-    assert not primitive._kept
+    first, second = Delegating(primitive), Delegating(primitive)
+    leases = [await first.__aenter__(), await second.__aenter__()]
+    with pytest.raises(RuntimeError, match=r"hold\(\)"):
+        await second.__aexit__(None, None, None)
+    assert [lease.held for lease in leases] == [True, True]
+    for lease in leases:
+        await lease.release()
 
 
 async def test_the_only_block_that_is_open_may_be_left_by_anyone() -> None:

@@ -399,6 +399,7 @@ async def test_leases_of_all_lengths_have_one_timer() -> None:
         assert await lease.release()
 
 
+@pytest.mark.rest
 async def test_ten_thousand_leases_have_one_timer() -> None:
     asyncio.get_running_loop().set_debug(False)  # it would note the stack for each of 100,000 callbacks
     grantor = ScriptedGrantor()
@@ -411,6 +412,7 @@ async def test_ten_thousand_leases_have_one_timer() -> None:
     await asyncio.gather(*(lease.release() for lease in leases))
 
 
+@pytest.mark.rest
 async def test_leases_that_ended_do_not_pile_up() -> None:
     asyncio.get_running_loop().set_debug(False)  # as above
     grantor = ScriptedGrantor()

@@ -11,7 +11,7 @@ from aiolocks import LimitMismatchError, LockError
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH, session_of
 from aiolocks._engine.request import Granted, Request, resolve
-from aiolocks._grantors.composite import Part
+from aiolocks._grantors.parts import Part
 from aiolocks._grantors.uptime import MinUptime
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.extension import Adding

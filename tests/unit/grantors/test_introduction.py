@@ -9,19 +9,13 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from aiolocks import Lock
 from tests.support.answering import Answering, Asked, session_of
-from tests.support.jumping import jumping
 
 
 def granting() -> Answering:
-    def answer(asked: Asked) -> object:
-        if asked.what == "lock_renew_many":
-            return [1] * (len(asked.arguments) // 2)
-        return 7 if asked.what == "lock_grant" else 1
-
-    return Answering(answer)
+    answers: dict[str, object] = {"lock_grant": 7, "lock_renew_many": [1, 1]}
+    return Answering(lambda asked: answers.get(asked.what, 1))
 
 
-@jumping
 async def test_an_introduction_comes_ahead_of_the_first_request_and_once() -> None:
     at: list[int] = []
 
@@ -42,7 +36,6 @@ async def test_an_introduction_comes_ahead_of_the_first_request_and_once() -> No
     assert said.arguments[4:] == [b"pid", b"%d" % os.getpid()]
 
 
-@jumping
 async def test_an_introduction_is_repeated_only_while_anything_is_held() -> None:
     server = granting()
     async with Lock(server.client(), "orders", ttl=30):
@@ -52,7 +45,6 @@ async def test_an_introduction_is_repeated_only_while_anything_is_held() -> None
     assert len(server.introductions) == 11
 
 
-@jumping
 async def test_an_introduction_is_repeated_over_each_new_link_and_under_each_prefix() -> None:
     server = granting()
     async with Lock(server.client(), "orders"), Lock(server.client(), "orders", prefix="app:"):
@@ -63,7 +55,6 @@ async def test_an_introduction_is_repeated_over_each_new_link_and_under_each_pre
     await server.close()
 
 
-@jumping
 async def test_a_session_that_may_not_say_it_goes_on_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "aiolocks")
     server = granting()
@@ -77,7 +68,6 @@ async def test_a_session_that_may_not_say_it_goes_on_and_says_so_once(caplog: py
     assert len([line for line in caplog.messages if "host and pid" in line]) == 1
 
 
-@jumping
 async def test_an_introduction_that_cannot_be_run_just_now_disturbs_nothing() -> None:
     server = granting()
     server.introduced = ResponseError("BUSY Redis is busy running a script.")

@@ -13,9 +13,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.events import Event
-from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.answering import SILENCE, Answering, Asked, Later, session_of
 from tests.support.heard import hearing
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 LOOK = 0.26
@@ -58,16 +57,17 @@ class Hub(Answering):
         return any(word.startswith(b"poll") for word in newest.words)
 
 
+@pytest.fixture
+def hub() -> Hub:
+    return Hub()
+
+
 @asynccontextmanager
 async def waiting(hub: Hub) -> AsyncIterator[Session]:
-    session = Session.of(hub)
-    asked = hub.grantor().grant(Request(30.0, 1, wait=True))
-    try:
+    async with session_of(hub) as session:
+        asked = hub.grantor().grant(Request(30.0, 1, wait=True))
         yield session
         assert not asked.done()
-    finally:
-        session.close()
-        await asyncio.sleep(0)
 
 
 def began(hub: Hub) -> float:
@@ -83,30 +83,18 @@ def assert_tried_after(hub: Hub, pauses: list[float], since: float = 0.0) -> Non
     assert all(pause - 0.001 <= took <= pause + LOOK for took, pause in zip(tried, pauses, strict=True)), tried
 
 
-@jumping
-async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute() -> None:
-    hub = Hub()
-    hub.allows = False
-    async with waiting(hub):
-        await asyncio.sleep(130)
-        assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
-        assert hub.polled()
-
-
-@jumping
-async def test_that_it_polls_is_an_event_with_the_time_until_it_tries_to_be_told_again() -> None:
-    hub = Hub()
+async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute(hub: Hub) -> None:
     hub.allows = False
     with hearing() as heard:
         async with waiting(hub):
             await asyncio.sleep(130)
-    assert list(heard) == [Event("polling", "", "", 1.0)]
+            assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
+            assert hub.polled()
+    assert list(heard) == [Event("polling", "", "", 1.0)], "with the time until it tries"
 
 
-@jumping
-async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds() -> None:
+async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(hub: Hub) -> None:
     """It may have moved there at any moment."""
-    hub = Hub()
     hub.finds = 0
     async with waiting(hub):
         await asyncio.sleep(30)
@@ -114,10 +102,7 @@ async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(
         assert hub.polled()
 
 
-@jumping
-async def test_a_polling_session_is_notified_once_the_server_finds_its_subscription(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_polling_session_is_notified_once_its_subscription_is_found(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     hub = Hub()
     hub.finds = 0
@@ -133,12 +118,17 @@ async def test_a_polling_session_is_notified_once_the_server_finds_its_subscript
         assert len(caplog.messages) == 2
 
 
-@pytest.mark.parametrize("trouble", [ResponseError("unknown command"), None])
-@jumping
-async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_not_found(
-    trouble: Exception | None,
-) -> None:
+async def test_a_session_that_begins_to_poll_emits_an_event_with_the_seconds_until_it_subscribes_again() -> None:
     hub = Hub()
+    hub.allows = False
+    with hearing() as heard:
+        async with waiting(hub):
+            await asyncio.sleep(130)
+    assert list(heard) == [Event("polling", "", "", 1.0)]
+
+
+@pytest.mark.parametrize("trouble", [ResponseError("unknown command"), None])
+async def test_an_answer_that_says_nothing_counts_as_not_found(hub: Hub, trouble: Exception | None) -> None:
     hub.finds = 0
     async with waiting(hub) as session:
         await asyncio.sleep(4)
@@ -152,18 +142,14 @@ async def test_an_answer_that_says_nothing_of_its_subscription_is_as_if_it_were_
         assert not session.servers.listenings[0].polling
 
 
-@jumping
-async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right() -> None:
-    hub = Hub()
+async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right(hub: Hub) -> None:
     hub.finds = NoPermissionError("NOPERM no pubsub")
     async with waiting(hub):
         await asyncio.sleep(20)
         assert_tried_after(hub, [1, 2, 4, 8], since=began(hub))
 
 
-@jumping
-async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_while_is_not() -> None:
-    hub = Hub()
+async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_while_is_not(hub: Hub) -> None:
     hub.finds = 0
     async with waiting(hub):
         for held, pause in ((1.0, 4), (8.0, 1)):
@@ -184,10 +170,7 @@ async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_wh
             assert_tried_after(hub, [pause], since=since - 0.01)
 
 
-@jumping
-async def test_a_session_is_notified_once_that_it_is_found_though_it_asked_twice(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_session_that_asked_twice_is_notified_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiolocks")
     hub = Hub()
     hub.allows = False

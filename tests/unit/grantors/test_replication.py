@@ -1,146 +1,68 @@
 """Leases that replicas must have before they are had, in virtual time."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
-from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from aiolocks import Lease
 from aiolocks._core.options import Options
 from aiolocks._engine.acquire import Acquisition
-from aiolocks._engine.lease import Lease
-from aiolocks._engine.request import Granted, Request
+from aiolocks._engine.context import Grantor
+from aiolocks._engine.request import Request
 from aiolocks._grantors.all_of import AllOf
-from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.replication import ReplicasOption
-from aiolocks._grantors.session import Session
-from tests.support.answering import Answering, Asked, Later
-from tests.support.jumping import jumping
-from tests.support.virtual import clock
+from tests.support.answering import Answering, Asked, Later, session_of
 
 TTL = 1.0
 
-ON_ONE = (ReplicasOption(1),)
 
-
-@asynccontextmanager
-async def replicated(wait: object) -> AsyncIterator[tuple[Answering, RedisGrantor]]:
-    """Have a lock on a server that grants it, and then answers WAIT in that way."""
-
-    def answer(asked: Asked) -> object:
-        return {"lock_grant": 7, "lock_release": 1}.get(asked.what, wait)
-
-    server = Answering(answer)
-    grantor = server.grantor()
-    try:
-        yield server, grantor
-    finally:
-        await server.close()
-
-
-@jumping
-async def test_a_lease_that_enough_replicas_have_counts_from_when_it_was_written_for_them() -> None:
-    async with replicated(Later(0.2, 1)) as (server, grantor):
-        await asyncio.sleep(5)
-        assert await grantor.replicate(Request(TTL, 1, wait=False), 1) == Granted(7, 5)
-        assert clock() == 5.2
-        assert [asked.what for asked in server.asked] == ["lock_grant", "WAIT"]
-
-
-@jumping
-async def test_a_lease_that_ran_out_before_its_replicas_were_heard_of_is_not_had() -> None:
-    """They have it, and so may whoever was granted it since."""
-    async with replicated(Later(TTL, 1)) as (_, grantor):
-        with pytest.raises(RedisTimeoutError, match="ran out"):
-            await grantor.replicate(Request(TTL, 1, wait=False), 1)
-        assert clock() == TTL
+def asking(grantor: Grantor, timeout: float | None = None) -> Acquisition:
+    options, request = Options(TTL, timeout), Request(TTL, 1, timeout != 0, extensions=(ReplicasOption(1),))
+    return Acquisition(grantor.context, grantor, b"a", request, options, timeout, None)
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0, 5.0])
-@jumping
 async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undone(timeout: float | None) -> None:
-    async with replicated(Later(TTL, 1)) as (server, grantor):
-        options, request = (
-            Options(TTL, timeout, replicas=1),
-            Request(TTL, 1, timeout != 0, extensions=(ReplicasOption(1),)),
-        )
-        asking = Acquisition(grantor.context, grantor, b"orders", request, options, timeout, None)
+    server = Answering(lambda asked: {"lock_grant": 7, "lock_release": 1}.get(asked.what, Later(TTL, 1)))
+    async with session_of(server) as session:
         with pytest.raises(RedisTimeoutError, match="ran out"):
-            await asking.acquire(Lease, must=True)
+            await asking(server.grantor(), timeout).acquire(Lease, must=True)
         assert server.times("lock_release") == [TTL]
-        assert not grantor.context.tokens
+        assert not session.context.tokens
 
 
-@jumping
-async def test_a_lease_that_too_few_replicas_have_is_not_had() -> None:
-    async with replicated(Later(0.05, 0)) as (_, grantor):
+async def test_a_lease_that_too_few_replicas_have_is_not_granted() -> None:
+    server = Answering(lambda asked: {"lock_grant": 7, "lock_release": 1}.get(asked.what, Later(0.05, 0)))
+    async with session_of(server):
         with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
-            await grantor.replicate(Request(TTL, 1, wait=False), 1)
-        assert clock() == pytest.approx(TTL / 4, abs=0.051)
-
-
-@jumping
-async def test_of_several_names_a_lease_that_ran_out_while_another_awaited_replicas_is_not_granted() -> None:
-    """The first is had at once; the second is put off by a script of somebody else's, and then by a slow replica."""
-    asked_for: list[bytes] = []
-
-    def answer(asked: Asked) -> object:
-        if asked.what == "lock_grant":
-            again, name = asked.words[3] in asked_for, asked.words[3]
-            asked_for.append(name)
-            if again and name.endswith(b"{b}") and clock() < 0.55:
-                raise ResponseError("BUSY Redis is busy running a script. You can only call SCRIPT KILL.")
-            return 7
-        return Later(0.2 if clock() < 0.5 else 0.45, 1) if asked.what == "WAIT" else 1
-
-    server = Answering(answer)
-    grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None)
-    session = Session.of(server)
-    chain = AllOf(session.context, "multilock", "a, b", grantors, options)
-    asking = Acquisition(session.context, chain, b"a, b", Request(TTL, 1, True, extensions=ON_ONE), options, None, None)
-    try:
-        with pytest.raises(RedisTimeoutError):
-            await asking.acquire(Lease, must=True)
-        assert clock() > TTL
-    finally:
-        session.close()
-        await asyncio.sleep(0)
+            await asking(server.grantor(), 5.0).acquire(Lease, must=True)
 
 
 @pytest.mark.parametrize("lapsed", [False, True])
-@jumping
-async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_a_new_grant(
-    lapsed: bool,
-) -> None:
+async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_a_new_grant(lapsed: bool) -> None:
     """It had run out on the server by then: who held it meanwhile may be ahead of what the other levels know."""
     asked_for: list[bytes] = []
 
     def answer(asked: Asked) -> object:
-        if asked.what == "lock_grant":
-            again, name = asked.words[3] in asked_for, asked.words[3]
-            asked_for.append(name)
-            return 7 if not again else 12 if lapsed and name.endswith(b"{b}") else 9
-        return 1
+        if asked.what != "lock_grant":
+            return 1
+        name = asked.words[3]
+        asked_for.append(name)
+        if asked_for.count(name) == 1:
+            return 7
+        return 12 if lapsed and name.endswith(b"{b}") else 9
 
     async def seal(_: Request) -> int:
         return 9
 
     server = Answering(answer)
-    grantors, options = [server.grantor(name="a"), server.grantor(name="b")], Options(TTL, None)
-    session = Session.of(server)
-    chain = AllOf(session.context, "hierarchy", "a/b", grantors, options, seal=seal)
-    asking = Acquisition(session.context, chain, b"a/b", Request(TTL, 1, True, extensions=ON_ONE), options, None, None)
-    try:
+    grantors = [server.grantor(name=name) for name in ("a", "b")]
+    async with session_of(server) as session:
+        chain = AllOf(session.context, "hierarchy", "a/b", grantors, Options(TTL), seal=seal)
         if lapsed:
             with pytest.raises(RedisTimeoutError, match="ran out"):
-                await asking.acquire(Lease, must=True)
+                await asking(chain).acquire(Lease, must=True)
             assert len(server.times("lock_release")) == 2
         else:
-            lease = await asking.acquire(Lease, must=True)
+            lease = await asking(chain).acquire(Lease, must=True)
             assert lease.fencing_token == 9
             await lease.release()
-    finally:
-        session.close()
-        await asyncio.sleep(0)

@@ -15,7 +15,6 @@ from aiolocks._redis.clients import Server
 from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
@@ -83,7 +82,6 @@ async def waiting(answer: Any) -> AsyncIterator[Waiting]:
         await asyncio.sleep(0)
 
 
-@jumping
 async def test_replicas_are_waited_for_in_slices_until_enough_have_it() -> None:
     async with waiting(as_redis({0.0: 0, 0.12: 2})) as there:
         there.ask("it", 2, 1.0)
@@ -92,7 +90,6 @@ async def test_replicas_are_waited_for_in_slices_until_enough_have_it() -> None:
         assert there.over == {"it": (0.12, 2)}
 
 
-@jumping
 async def test_replicas_are_waited_for_as_long_as_asked_and_then_as_many_as_have_it_are_reported() -> None:
     await asyncio.sleep(100)
     async with waiting(as_redis(1)) as there:
@@ -102,17 +99,14 @@ async def test_replicas_are_waited_for_as_long_as_asked_and_then_as_many_as_have
         assert there.over == {"it": (pytest.approx(100.12, abs=0.0011), 1)}
 
 
-@jumping
 async def test_a_wait_is_never_for_ever() -> None:
     """Which WAIT with 0 milliseconds would be."""
-
     async with waiting(as_redis(0)) as there:
         there.ask("it", 1, 0.0504)
         await asyncio.sleep(5)
         assert min(for_ms for _, _, for_ms in there.waits()) == 1
 
 
-@jumping
 async def test_one_wait_serves_all_that_was_written_before_it_each_by_what_it_needs() -> None:
     async with waiting(as_redis({0.0: 0, 0.03: 1, 0.07: 3})) as there:
         there.ask("blocks it for a slice", 1, 1.0)
@@ -127,7 +121,6 @@ async def test_one_wait_serves_all_that_was_written_before_it_each_by_what_it_ne
         }  # fmt: skip
 
 
-@jumping
 async def test_an_answer_says_nothing_of_what_was_written_behind_its_wait() -> None:
     async with waiting(lambda asked: Later(0.04, 2) if asked.what == "WAIT" else b"OK") as there:
         there.ask("before", 2, 1.0)
@@ -138,7 +131,6 @@ async def test_an_answer_says_nothing_of_what_was_written_behind_its_wait() -> N
         assert there.over == {"before": (0.04, 2), "behind": (0.08, 2)}
 
 
-@jumping
 async def test_what_no_one_needs_any_more_is_not_waited_for() -> None:
     async with waiting(as_redis(0)) as there:
         there.ask("gone", 1, 1.0)
@@ -156,7 +148,6 @@ async def test_what_no_one_needs_any_more_is_not_waited_for() -> None:
         assert there.over["later"] == (pytest.approx(10.01), 0)
 
 
-@jumping
 async def test_a_silence_is_told_to_all_that_wait_and_was_waited_for_as_long_as_the_most_patient_does() -> None:
     async with waiting(lambda asked: SILENCE if asked.what == "WAIT" else b"OK") as there:
         patience = there.replication.patience
@@ -178,7 +169,6 @@ async def test_a_silence_is_told_to_all_that_wait_and_was_waited_for_as_long_as_
         assert isinstance(there.over["long"][1], RedisError)
 
 
-@jumping
 async def test_over_another_connection_than_it_was_written_nothing_is_known() -> None:
     """Redis says of a connection that has written nothing that all replicas have it."""
     async with waiting(as_redis(3)) as there:
@@ -195,7 +185,6 @@ async def test_over_another_connection_than_it_was_written_nothing_is_known() ->
         assert there.over["anew"] == (3.0, 3)
 
 
-@jumping
 async def test_the_time_to_connect_does_not_count() -> None:
     async with waiting(as_redis(0)) as there:
         there.server.slow = 0.5

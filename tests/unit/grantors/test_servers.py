@@ -16,7 +16,6 @@ from aiolocks._grantors.session import Session
 from aiolocks._redis.router import Router
 from tests.support.answering import SILENCE, Asked, Later
 from tests.support.answering_nodes import HOST, Node, Nodes
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 BASE = b"aiolocks:lock:{orders}"
@@ -64,49 +63,38 @@ class Busy(Nodes):
 
 
 @pytest.mark.parametrize("sharded", [True, False])
-def test_even_the_first_request_names_the_channels_of_the_node_that_runs_it(sharded: bool) -> None:
+async def test_even_the_first_request_names_the_channels_of_the_node_that_runs_it(sharded: bool) -> None:
     """With others, a first `resize` found none of those who wait: each looked for itself, a second later."""
-
-    @jumping
-    async def run() -> None:
-        nodes = Busy(sharded=sharded)
-        await Semaphore(nodes.client, "orders", 1).resize(2)
-        [asked] = nodes[2].runs("semaphore_resize")
-        assert asked.arguments[-2] == (b"aiolocks:wake:{" if sharded else b"aiolocks:wake:id of 2:")
-        await asyncio.sleep(1)
-
-    run()
+    nodes = Busy(sharded=sharded)
+    await Semaphore(nodes.client, "orders", 1).resize(2)
+    [asked] = nodes[2].runs("semaphore_resize")
+    assert asked.arguments[-2] == (b"aiolocks:wake:{" if sharded else b"aiolocks:wake:id of 2:")
+    await asyncio.sleep(1)
 
 
 @pytest.mark.parametrize("sharded", [True, False])
-def test_a_waiter_that_polls_on_a_cluster_is_woken_again_once_the_node_of_the_name_finds_it(
+async def test_a_waiter_that_polls_on_a_cluster_is_woken_again_once_the_node_of_the_name_finds_it(
     sharded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without channels of shards, a channel has a slot by chance: its node was asked, and never found it."""
-
-    @jumping
-    async def run() -> None:
-        nodes = Busy(sharded=sharded)
-        session = nodes.session()
-        grantors = [session.grantor(Keys("aiolocks:", "lock", f"{number}")) for number in range(4)]
-        nodes.finds = 0
-        asked = [grantor.grant(Request(30.0, 1, wait=True)) for grantor in grantors]
-        await asyncio.sleep(5)
-        [polling] = [listening for listening in session.servers.listenings if listening.polling]
-        assert caplog.text.count("tried again in 1 s") == 1
-        nodes.finds = 1
-        await asyncio.sleep(6)
-        assert not polling.polling
-        assert all(polling.subscriber.listening(grantor.channel(), clock()) for grantor in grantors)
-        assert not any(future.done() for future in asked)
-        session.close()
-        await asyncio.sleep(0)
-
     caplog.set_level(logging.INFO, "aiolocks")
-    run()
+    nodes = Busy(sharded=sharded)
+    session = nodes.session()
+    grantors = [session.grantor(Keys("aiolocks:", "lock", f"{number}")) for number in range(4)]
+    nodes.finds = 0
+    asked = [grantor.grant(Request(30.0, 1, wait=True)) for grantor in grantors]
+    await asyncio.sleep(5)
+    [polling] = [listening for listening in session.servers.listenings if listening.polling]
+    assert caplog.text.count("tried again in 1 s") == 1
+    nodes.finds = 1
+    await asyncio.sleep(6)
+    assert not polling.polling
+    assert all(polling.subscriber.listening(grantor.channel(), clock()) for grantor in grantors)
+    assert not any(future.done() for future in asked)
+    session.close()
+    await asyncio.sleep(0)
 
 
-@jumping
 async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_the_last() -> None:
     """A lock and a semaphore of one name, or the paths below one root."""
     nodes = Busy()
@@ -127,19 +115,23 @@ async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_t
     await asyncio.sleep(0.06)
     assert [nodes.rechecks(base, since) for base in bases] == [1, 1], "both may have been passed over"
 
-    session.servers.queues[bases[1]].leave(requests[1])
     listening.subscriber.leave(b"other")
-    for number in range(100):  # of names that nobody waits for any more
-        listening.subscriber.listen(b"{%d}" % number)
-        listening.subscriber.leave(b"{%d}" % number)
-    assert listening.subscriber.listening(channel, clock())
-    session.servers.queues[bases[0]].leave(requests[0])
-    for number in range(100):
-        listening.subscriber.listen(b"{%d}" % number)
-        listening.subscriber.leave(b"{%d}" % number)
+    for base, request in zip(bases, requests, strict=True):
+        assert listening.subscriber.listening(channel, clock())
+        session.servers.queues[base].leave(request)
+        for number in range(100):  # of names that nobody waits for any more
+            listening.subscriber.listen(b"{%d}" % number)
+            listening.subscriber.leave(b"{%d}" % number)
     assert not listening.subscriber.listening(channel, clock())
     session.close()
     await asyncio.sleep(0)
+
+
+def router_of(nodes: Nodes) -> Router:
+    """Return what the session of the running loop sends by."""
+    router = Session.of(nodes.client.nodes_manager).context.pipeline
+    assert isinstance(router, Router)
+    return router
 
 
 class Moving(Nodes):
@@ -182,40 +174,30 @@ class Moving(Nodes):
         pytest.param(ClusterDownError("down"), 0.01, id="put off"),
     ],
 )
-def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
+async def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
     ask: Callable[[Lock], Awaitable[Any]], first: object, second: float
 ) -> None:
     """W24: the session would find its own lease in the way, of which it had let go."""
-
-    @jumping
-    async def run() -> None:
-        nodes = Moving(first, second)
-        lock = Lock(nodes.client, "orders", wait_release=False)
-        async with lock:
-            nodes.give(BASE, 2)
-        router = Session.of(nodes.client.nodes_manager).context.pipeline
-        assert isinstance(router, Router)
-        router.moved(slot_of(BASE), (HOST, 2))
-        lease = await ask(lock)
-        assert clock() < 1.1
-        if ask is Lock.locked:
-            assert lease is False
-        else:
-            assert await lease.release()
-        await asyncio.sleep(1)
-
-    run()
+    nodes = Moving(first, second)
+    lock = Lock(nodes.client, "orders", wait_release=False)
+    async with lock:
+        nodes.give(BASE, 2)
+    router_of(nodes).moved(slot_of(BASE), (HOST, 2))
+    lease = await ask(lock)
+    assert clock() < 1.1
+    if ask is Lock.locked:
+        assert lease is False
+    else:
+        assert await lease.release()
+    await asyncio.sleep(1)
 
 
-@jumping
 async def test_a_caller_that_gives_up_while_a_release_is_awaited_asks_no_more() -> None:
     nodes = Moving(0.2, 0.01)
     lock = Lock(nodes.client, "orders", wait_release=False)
     async with lock:
         nodes.give(BASE, 2)
-    router = Session.of(nodes.client.nodes_manager).context.pipeline
-    assert isinstance(router, Router)
-    router.moved(slot_of(BASE), (HOST, 2))
+    router_of(nodes).moved(slot_of(BASE), (HOST, 2))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(lock.try_acquire(), 0.1)
     await asyncio.sleep(1)
@@ -223,7 +205,6 @@ async def test_a_caller_that_gives_up_while_a_release_is_awaited_asks_no_more() 
     assert not nodes.held
 
 
-@jumping
 async def test_leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_others() -> None:
     """Of a MultiLock, if any of its names has."""
     nodes = Nodes(1, 2, does=lambda node, asked: 7 if asked.what == "lock_grant" else 1)
@@ -231,11 +212,9 @@ async def test_leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_o
     leases = [await Lock(nodes.client, name).acquire() for name in ("orders", "bills")]
     leases.append(await MultiLock(nodes.client, ["orders", "bills"]).acquire())
     await asyncio.sleep(1)
-    router = Session.of(nodes.client.nodes_manager).context.pipeline
-    assert isinstance(router, Router)
     for name, renewed in ((b"aiolocks:lock:{nothing}", 0), (BASE, 3)):
         nodes.give(name, 2)
-        router.moved(slot_of(name), (HOST, 2))
+        router_of(nodes).moved(slot_of(name), (HOST, 2))
         begun = clock()
         await asyncio.sleep(0.5)
         runs = [*nodes[1].runs("lock_renew"), *nodes[2].runs("lock_renew")]

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import final
+from typing import Any, final
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -16,7 +16,6 @@ from aiolocks._grantors import wait_queue as _wait_queue
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended, session_of
 from tests.support.extension import Adding
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 HELD = 20_000
@@ -49,19 +48,20 @@ class Hall(Answering):
         self.recheck: object = None
         self.farewell: object = None
         self.allows, self.finds_anew = True, False
-        self.delay = 0.0
-        """Of re-checks."""
+        self.confirms_in = self.delay = 0.0
+        """Of subscriptions, and of re-checks."""
 
     def _answer(self, asked: Asked) -> object:
         match asked.what:
             case "lock_grant":
                 return self.grant or [b"queued", 7, self.busy_ms, self.fence, self.found, 0]
             case "lock_recheck":
-                special = self.farewell if words(asked)[2] == b"0" else self.recheck
+                special = self.farewell if asked.arguments[2] == b"0" else self.recheck
                 return Later(self.delay, self.standing(asked)) if special is None else special
             case "SUBSCRIBE":
                 self.found = max(self.found, int(self.finds_anew))
-                return [b"subscribe", asked.words[1], 1] if self.allows else NoPermissionError("NOPERM no &*")
+                subscribed = Later(self.confirms_in, [b"subscribe", asked.words[1], 1])
+                return subscribed if self.allows else NoPermissionError("NOPERM no &*")
             case "PUBSUB":
                 self.finds_anew = True
                 return [asked.words[2], 1]
@@ -77,24 +77,24 @@ class Hall(Answering):
 
     def rechecks(self, since: float = 0.0) -> list[float]:
         """Return when it was asked how all stand."""
-        return [asked.at for asked in self.of("lock_recheck", since) if words(asked)[2] != b"0"]
+        return [asked.at for asked in self.of("lock_recheck", since) if asked.arguments[2] != b"0"]
 
     def farewells(self) -> list[Asked]:
-        return [asked for asked in self.of("lock_recheck") if words(asked)[2] == b"0"]
+        return [asked for asked in self.of("lock_recheck") if asked.arguments[2] == b"0"]
 
 
-def words(asked: Asked) -> list[bytes]:
-    """Return a script's arguments without its keys."""
-    return asked.words[3 + int(asked.words[2]) :]
+@pytest.fixture
+def hall() -> Hall:
+    return Hall()
 
 
 def tokens(asked: Asked) -> list[bytes]:
     """Return who a re-check is about."""
-    return [entry.split()[0] for entry in words(asked)[3:]]
+    return [entry.split()[0] for entry in asked.arguments[3:]]
 
 
 def name_of(asked: Asked) -> bytes:
-    return words(asked)[0] if asked.what == "lock_recheck" else words(asked)[4]
+    return asked.arguments[0] if asked.what == "lock_recheck" else asked.arguments[4]
 
 
 def gaps(times: Iterable[float]) -> list[float]:
@@ -136,12 +136,10 @@ def tell(hall: Hall, request: Request, fence: int) -> None:
     ("busy_ms", "soonest", "latest"),
     [(HELD, 1.0, 1.0), (500, 0.502, 0.512), (0, 0.002, 0.012), (-2, 0.002, 0.012), (-1, 0.1, 0.5)],
 )
-@jumping
 async def test_a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval(
-    busy_ms: int, soonest: float, latest: float
+    hall: Hall, busy_ms: int, soonest: float, latest: float
 ) -> None:
     """W6: and where no end is known, within half a second."""
-    hall = Hall()
     hall.busy_ms = busy_ms
     async with session_of(hall):
         await waiting(hall)
@@ -151,58 +149,42 @@ async def test_a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_afte
             assert soonest - 1e-6 <= gap <= latest + 0.001
 
 
-@jumping
-async def test_a_waiter_that_knows_of_an_earlier_end_makes_the_queue_recheck_then_and_once() -> None:
-    hall = Hall()
+@pytest.mark.parametrize(("first", "second", "at"), [(HELD, 300, 0.4), (300, 700, 0.3)])
+async def test_a_recheck_comes_at_the_earliest_end(hall: Hall, first: int, second: int, at: float) -> None:
     async with session_of(hall):
+        hall.busy_ms = first
         await waiting(hall)
         await asyncio.sleep(0.1)
-        hall.busy_ms = 300
+        hall.busy_ms = second
         await waiting(hall)
         hall.busy_ms = HELD
         await asyncio.sleep(4)
-        first, *_ = hall.rechecks()
-        assert 0.4 < first < 0.42
+        assert at < hall.rechecks()[0] < at + 0.02
         assert gaps(hall.rechecks()) == [1.0, 1.0, 1.0]
 
 
-@jumping
-async def test_a_waiter_that_knows_of_a_later_end_delays_no_recheck() -> None:
-    hall = Hall()
-    hall.busy_ms = 300
-    async with session_of(hall):
-        await waiting(hall)
-        hall.busy_ms = 700
-        await waiting(hall)
-        await asyncio.sleep(1)
-        assert 0.3 < hall.rechecks()[0] < 0.32
-
-
-@jumping
-async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so() -> None:
+async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so(hall: Hall) -> None:
     """W3: the session is taken for dead after three intervals; four are within any waiter's TTL."""
-    hall = Hall()
     async with session_of(hall):
         await waiting(hall, ttl=30)
-        assert words(hall.asked[-1])[6] == b"3000"
+        assert hall.asked[-1].arguments[6] == b"3000"
         await asyncio.sleep(0.3)
         hall.grant = Later(0.5, [b"queued", 8, HELD, 0, 1, 0])
         ask(hall, ttl=0.4)
-        assert words(hall.asked[-1])[6] == b"300"
+        assert hall.asked[-1].arguments[6] == b"300"
         hall.grant = None
         await asyncio.sleep(0.11)
         assert len(hall.rechecks()) == 1, "although the newcomer is not answered yet"
         await asyncio.sleep(1)
         before = len(hall.rechecks())
         await waiting(hall, ttl=30)
+        assert hall.of("lock_grant")[-1].arguments[6] == b"300"
         await asyncio.sleep(1)
         assert len(hall.rechecks()) - before == 10
-        assert words(hall.of("lock_recheck")[-1])[2] == b"300"
+        assert hall.of("lock_recheck")[-1].arguments[2] == b"300"
 
 
-@jumping
-async def test_the_shortest_ttl_counts_in_whatever_order_they_are_answered() -> None:
-    hall = Hall()
+async def test_the_shortest_ttl_counts_in_whatever_order_they_are_answered(hall: Hall) -> None:
     async with session_of(hall):
         ask(hall, ttl=0.4)
         ask(hall, ttl=30)
@@ -210,9 +192,7 @@ async def test_the_shortest_ttl_counts_in_whatever_order_they_are_answered() -> 
         assert set(gaps(hall.rechecks()[:5])) == {0.1}
 
 
-@jumping
-async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter_begins_again() -> None:
-    hall = Hall()
+async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter_begins_again(hall: Hall) -> None:
     async with session_of(hall) as session:
         both = [await waiting(hall, ttl=0.4), await waiting(hall, ttl=30)]
         await asyncio.sleep(1)
@@ -230,13 +210,11 @@ async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter
         await waiting(hall, ttl=30)
         await asyncio.sleep(5)
         assert gaps([again, *hall.rechecks(since=again)]) == [1.0] * 5
-        assert words(hall.of("lock_recheck")[-1])[2] == b"3000"
+        assert hall.of("lock_recheck")[-1].arguments[2] == b"3000"
 
 
-@jumping
-async def test_a_crowd_is_listed_in_parts() -> None:
+async def test_a_crowd_is_listed_in_parts(hall: Hall) -> None:
     """No script keeps the server from all others for long."""
-    hall = Hall()
     async with session_of(hall):
         crowd = [ask(hall) for _ in range(300)]
         await asyncio.sleep(1.1)
@@ -247,9 +225,7 @@ async def test_a_crowd_is_listed_in_parts() -> None:
         assert len(hall.rechecks()) == 4
 
 
-@jumping
-async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer() -> None:
-    hall = Hall()
+async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(hall: Hall) -> None:
     async with session_of(hall):
         await waiting(hall)
         hall.delay = 0.5
@@ -266,9 +242,7 @@ async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(
         assert round(third - second, 3) == 1.0
 
 
-@jumping
-async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one() -> None:
-    hall = Hall()
+async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one(hall: Hall) -> None:
     async with session_of(hall):
         await waiting(hall)
         await asyncio.sleep(0.3)
@@ -278,9 +252,7 @@ async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one() -> No
         assert 0.3 <= hall.rechecks()[0] <= 0.31
 
 
-@jumping
-async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection() -> None:
-    hall = Hall()
+async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection(hall: Hall) -> None:
     async with session_of(hall):
         request = await waiting(hall)
         hall.recheck = SILENCE
@@ -297,9 +269,7 @@ async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_ne
 # What it asks, and what follows.
 
 
-@jumping
-async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits() -> None:
-    hall = Hall()
+async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits(hall: Hall) -> None:
     async with session_of(hall):
         request = await waiting(hall)
         assert (request.ticket, request.valid_from, request.retry_after) == (7, 0.0, HELD / 1000)
@@ -307,7 +277,7 @@ async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits()
         await asyncio.sleep(1.1)
         assert request.ticket == 1
         [asked] = hall.of("lock_recheck")
-        assert words(asked)[3:] == [request.entry()]
+        assert asked.arguments[3:] == [request.entry()]
         assert request.valid_from == asked.at > 0.9
         assert request.retry_after == 12.5
         tell(hall, request, 40)
@@ -319,34 +289,22 @@ async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits()
         assert request.turn.result() == Granted(41, request.valid_from)
 
 
-@jumping
-async def test_a_turn_that_was_not_told_is_found() -> None:
-    hall = Hall()
+async def test_a_turn_that_was_not_told_is_found_as_are_grants_beside_the_answer(hall: Hall) -> None:
     async with session_of(hall):
-        one, other = await waiting(hall), await waiting(hall)
+        one, beside, other = await waiting(hall), await waiting(hall), await waiting(hall)
         hall.fence = 41
         hall.places = lambda token: -41 if token == one.token else 7
+        hall.grants = [beside.token, 42, 30_000]
         await asyncio.sleep(1.1)
         assert one.turn.result() == Granted(41, hall.rechecks()[0])
+        assert beside.turn.result() == Granted(42, hall.rechecks()[0])
         assert not other.turn.done()
         await asyncio.sleep(1)
         assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
 
 
-@jumping
-async def test_grants_in_an_answer_are_delivered() -> None:
-    hall = Hall()
-    async with session_of(hall):
-        request = await waiting(hall)
-        hall.grants = [request.token, 41, 30_000]
-        await asyncio.sleep(1.1)
-        assert request.turn.result() == Granted(41, hall.rechecks()[0])
-
-
-@jumping
-async def test_one_for_whom_waiting_would_never_end_is_told_so() -> None:
+async def test_one_for_whom_waiting_would_never_end_is_told_so(hall: Hall) -> None:
     """As the limit in force, which stands last in the answer, has become smaller."""
-    hall = Hall()
     async with session_of(hall):
         one, other = await waiting(hall), await waiting(hall)
         one.extensions = (Adding(objection=lambda limit: RuntimeError(f"only {limit}") if limit < 3 else None),)
@@ -398,9 +356,7 @@ async def find_turn(hall: Hall, *, told: bool = False) -> None:
     await asyncio.sleep(0.2)
 
 
-@jumping
-async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription() -> None:
-    hall = Hall()
+async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription(hall: Hall) -> None:
 
     async def subscriptions(*, told: bool = False) -> int:
         await find_turn(hall, told=told)
@@ -416,19 +372,7 @@ async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscr
         assert await subscriptions() == 3
 
 
-@jumping
-async def test_a_turn_that_is_told_while_its_recheck_is_under_way_was_told() -> None:
-    hall = Hall()
-    async with session_of(hall):
-        await listening(hall)
-        for _ in range(3):
-            await find_turn(hall, told=True)
-        assert len(hall.times("SUBSCRIBE")) == 1
-
-
-@jumping
-async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls() -> None:
-    hall = Hall()
+async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls(hall: Hall) -> None:
     async with session_of(hall):
         await listening(hall)
         for passed_over in (1, 0, 1, 0, 1):
@@ -440,9 +384,7 @@ async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscrib
         assert len(hall.times("SUBSCRIBE")) == 1
 
 
-@jumping
-async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls() -> None:
-    hall = Hall()
+async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls(hall: Hall) -> None:
     async with session_of(hall):
         await listening(hall)
         for times in (2, 3):
@@ -456,9 +398,21 @@ async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_an
                 await asyncio.sleep(0.01)
 
 
-@jumping
-async def test_what_was_not_found_before_it_polled_does_not_count_after() -> None:
-    hall = Hall()
+async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polling(hall: Hall) -> None:
+    """The server finds no subscriber, as it must; only after the confirmation does that say something."""
+    hall.confirms_in, hall.found, hall.passed_over = 4.5, 0, 1
+    async with session_of(hall):
+        await waiting(hall)
+        await asyncio.sleep(4)
+        assert len(hall.rechecks()) > 2
+        assert len(hall.times("SUBSCRIBE")) == 1
+        assert not polls(hall)
+        async with asyncio.timeout(10):
+            while not polls(hall):
+                await asyncio.sleep(0.01)
+
+
+async def test_what_was_not_found_before_it_polled_does_not_count_after(hall: Hall) -> None:
     async with session_of(hall):
         await listening(hall)
         hall.found = 0
@@ -472,10 +426,8 @@ async def test_what_was_not_found_before_it_polled_does_not_count_after() -> Non
         assert len(hall.times("PUBSUB")) == 1
 
 
-@jumping
-async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_found() -> None:
+async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_found(hall: Hall) -> None:
     """As where all tasks of the loop were cancelled, which nevertheless goes on."""
-    hall = Hall()
     async with session_of(hall):
         await waiting(hall)
         assert not hall.times("SUBSCRIBE")
@@ -485,10 +437,8 @@ async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_foun
         assert not polls(hall)
 
 
-@jumping
-async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll() -> None:
+async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll(hall: Hall) -> None:
     """W15: a subscription that moved or was lost is no sign of missing rights."""
-    hall = Hall()
     async with session_of(hall) as session:
         await listening(hall)
         hall.passed_over = 1
@@ -501,21 +451,21 @@ async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll(
 # Polling.
 
 
-@jumping
-async def test_a_session_that_may_not_subscribe_polls_four_times_a_second_and_its_name_says_so() -> None:
-    hall = Hall()
+async def test_a_session_that_may_not_subscribe_polls_four_times_a_second_and_its_name_says_so(hall: Hall) -> None:
     hall.allows, hall.found = False, 0
     async with session_of(hall) as session:
         await waiting(hall)
         await asyncio.sleep(5)
         assert gaps(hall.rechecks())[-8:] == [0.25] * 8
         [*_, newest] = hall.of("lock_recheck")
-        assert words(newest)[:3] == [b"poll250-" + session.context.id, b"aiolocks:wake:", b"750"]
+        assert newest.arguments[:3] == [b"poll250-" + session.context.id, b"aiolocks:wake:", b"750"]
+        assert newest.keys[3] == b"aiolocks:lock:{orders}:q:poll250-" + session.context.id
         await waiting(hall, ttl=0.4)
+        assert hall.of("lock_grant")[-1].arguments[4] == b"poll100-" + session.context.id
         await asyncio.sleep(1)
         assert gaps(hall.rechecks())[-8:] == [0.1] * 8
         [*_, newest] = hall.of("lock_recheck")
-        assert words(newest)[:3:2] == [b"poll100-" + session.context.id, b"300"]
+        assert newest.arguments[:3:2] == [b"poll100-" + session.context.id, b"300"]
 
 
 async def turn_to_polling(hall: Hall) -> Request:
@@ -528,27 +478,24 @@ async def turn_to_polling(hall: Hall) -> Request:
     return request
 
 
-@jumping
-async def test_a_session_with_a_new_name_leaves_the_queue_under_the_old_and_asks_for_its_old_place() -> None:
+async def test_a_session_with_a_new_name_leaves_the_queue_under_the_old_and_asks_for_its_old_place(hall: Hall) -> None:
     """W15: in this order, as a waiter in two lines could be granted twice."""
-    hall = Hall()
-    hall.places = lambda token: 7
     async with session_of(hall) as session:
         request = await turn_to_polling(hall)
         [farewell] = hall.farewells()
-        assert words(farewell) == [session.context.id, b"aiolocks:wake:", b"0"]
+        assert farewell.arguments == [session.context.id, b"aiolocks:wake:", b"0"]
+        assert farewell.keys[3] == b"aiolocks:lock:{orders}:q:" + session.context.id
         [_, again] = hall.of("lock_grant")
         assert hall.asked.index(farewell) < hall.asked.index(again)
-        assert words(again)[0] == request.token
-        assert words(again)[3:5] == [b"7", b"poll250-" + session.context.id]
+        assert again.arguments[0] == request.token
+        assert again.arguments[3:5] == [b"7", b"poll250-" + session.context.id]
+        assert again.keys[3] == b"aiolocks:lock:{orders}:q:poll250-" + session.context.id
         assert again.at - farewell.at < 0.001
         await asyncio.sleep(5)
         assert len(hall.farewells()) == 1
 
 
-@jumping
-async def test_a_turn_that_comes_while_it_takes_leave_is_had() -> None:
-    hall = Hall()
+async def test_a_turn_that_comes_while_it_takes_leave_is_had(hall: Hall) -> None:
     async with session_of(hall):
         request = await waiting(hall)
         hall.farewell = [1, HELD, 0, 0, [], [request.token, 41, 30_000]]
@@ -558,9 +505,7 @@ async def test_a_turn_that_comes_while_it_takes_leave_is_had() -> None:
         assert request.turn.result().fence == 41
 
 
-@jumping
-async def test_leave_that_was_refused_is_taken_again_and_again_until_the_old_name_is_dead_anyway() -> None:
-    hall = Hall()
+async def test_leave_that_was_refused_is_taken_again_and_again_until_the_old_name_is_dead_anyway(hall: Hall) -> None:
     hall.farewell = ResponseError("OOM")
     async with session_of(hall):
         await turn_to_polling(hall)
@@ -570,9 +515,7 @@ async def test_leave_that_was_refused_is_taken_again_and_again_until_the_old_nam
         assert 2.9 < times[-1] - times[0] <= 3.0
 
 
-@jumping
-async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next() -> None:
-    hall = Hall()
+async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next(hall: Hall) -> None:
     hall.farewell = SILENCE
     async with session_of(hall):
         await turn_to_polling(hall)
@@ -581,14 +524,12 @@ async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_
         before = len(hall.asked)
         await asyncio.sleep(0.01)
         assert hall.asked[before:][0].what == "lock_recheck"
-        assert words(hall.asked[before:][0])[2] == b"0"
+        assert hall.asked[before:][0].arguments[2] == b"0"
         await asyncio.sleep(5)
         assert len(hall.farewells()) == 2
 
 
-@jumping
-async def test_a_session_that_has_ended_leaves_no_queue_any_more() -> None:
-    hall = Hall()
+async def test_a_session_that_has_ended_leaves_no_queue_any_more(hall: Hall) -> None:
     hall.farewell = ResponseError("OOM")
     async with session_of(hall) as session:
         await turn_to_polling(hall)
@@ -601,32 +542,24 @@ async def test_a_session_that_has_ended_leaves_no_queue_any_more() -> None:
 # A place that was forgotten.
 
 
-def forgetful(hall: Hall) -> None:
-    hall.places = lambda token: 0
-
-
-@jumping
-async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket() -> None:
+async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket(hall: Hall) -> None:
     """As after a restart, or silence for too long."""
-    hall = Hall()
     async with session_of(hall):
         request = await waiting(hall)
-        forgetful(hall)
+        hall.places = lambda token: 0
         await asyncio.sleep(1.1)
         [_, again] = hall.of("lock_grant")
-        assert words(again)[0] == request.token
-        assert words(again)[3] == b"7"
+        assert again.arguments[0] == request.token
+        assert again.arguments[3] == b"7"
         assert not request.turn.done()
         await asyncio.sleep(1)
         assert len(hall.of("lock_grant")) == 3, "it was forgotten once more"
 
 
-@jumping
-async def test_one_recheck_is_on_its_way_at_a_time() -> None:
-    hall = Hall()
+async def test_one_recheck_is_on_its_way_at_a_time(hall: Hall) -> None:
     async with session_of(hall) as session:
         await waiting(hall)
-        forgetful(hall)
+        hall.places = lambda token: 0
         hall.grant = Later(0.9, [b"queued", 7, HELD, 0, 1, 0])
         await asyncio.sleep(1.1)
         assert len(hall.of("lock_grant")) == 2
@@ -635,39 +568,36 @@ async def test_one_recheck_is_on_its_way_at_a_time() -> None:
         assert len(hall.of("lock_grant")) == 2
 
 
-@jumping
-async def test_a_waiter_that_asks_for_its_old_place_can_be_granted_at_once() -> None:
-    hall = Hall()
+def not_implemented(amount: int) -> LockError | None:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(("answer", "refusal", "outcome"), [
+    (41, {}, Granted), ([b"refused", 3, 0], {}, LockError),
+    ([b"refused", 3, 0], {"refusal": not_implemented}, NotImplementedError),
+])  # fmt: skip
+async def test_a_waiter_that_asks_for_its_old_place_is_told_of_a_grant_a_refusal_or_whatever_goes_wrong(
+    hall: Hall, answer: object, refusal: dict[str, Any], outcome: type
+) -> None:
     async with session_of(hall):
         one, other = await waiting(hall), await waiting(hall)
+        one.extensions = (Adding(**refusal),)
         hall.places = lambda token: 0 if token == one.token else 7
-        hall.grant = 41
+        hall.grant = answer
         await asyncio.sleep(1.1)
-        assert one.turn.result() == Granted(41, hall.of("lock_grant")[-1].at)
+        if outcome is Granted:
+            assert one.turn.result() == Granted(41, hall.of("lock_grant")[-1].at)
+        else:
+            assert isinstance(one.turn.exception(), outcome)
         assert not other.turn.done()
         await asyncio.sleep(1)
         assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
 
 
-@jumping
-async def test_a_waiter_that_is_refused_its_old_place_gets_the_error() -> None:
-    hall = Hall()
-    async with session_of(hall):
-        one, other = await waiting(hall), await waiting(hall)
-        hall.places = lambda token: 0 if token == one.token else 7
-        hall.grant = [b"refused", 3, 0]
-        await asyncio.sleep(1.1)
-        assert isinstance(one.turn.exception(), LockError)
-        await asyncio.sleep(1)
-        assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
-
-
-@jumping
-async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else() -> None:
-    hall = Hall()
+async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else(hall: Hall) -> None:
     async with session_of(hall):
         request = await waiting(hall, ttl=5)
-        forgetful(hall)
+        hall.places = lambda token: 0
         hall.grant = ResponseError("OOM")
         await asyncio.sleep(4)
         hall.grant = [b"queued", 7, HELD, 0, 1, 0]
@@ -684,27 +614,12 @@ async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else()
         assert not hall.grantor().line.waiting
 
 
-@jumping
-async def test_a_waiter_that_is_alone_with_its_trouble_goes_on_asking() -> None:
-    hall = Hall()
-    async with session_of(hall):
-        request = await waiting(hall)
-        forgetful(hall)
-        hall.grant = ResponseError("OOM")
-        await asyncio.sleep(3)
-        hall.grant = 41
-        await asyncio.sleep(1.1)
-        assert request.turn.result().fence == 41
-
-
 @pytest.mark.parametrize("turns", range(6))
-@jumping
-async def test_a_grant_is_had_though_the_task_that_asked_for_an_old_place_is_cancelled_as_it_comes(turns: int) -> None:
+async def test_a_grant_is_had_though_its_task_is_cancelled_as_it_comes(hall: Hall, turns: int) -> None:
     """As by a program that cancels all tasks there are, and goes on."""
-    hall = Hall()
     async with session_of(hall) as session:
         request = await waiting(hall)
-        forgetful(hall)
+        hall.places = lambda token: 0
         hall.grant = Later(0.1, 41)
         await asyncio.sleep(1.05)
         hall.places = lambda token: -41
@@ -717,29 +632,10 @@ async def test_a_grant_is_had_though_the_task_that_asked_for_an_old_place_is_can
         assert request.turn.result().fence == 41
 
 
-@jumping
-async def test_whatever_else_goes_wrong_with_an_old_place_is_raised() -> None:
-    hall = Hall()
+async def test_a_loop_whose_tasks_were_all_cancelled_and_that_goes_on_asks_for_the_old_place_again(hall: Hall) -> None:
     async with session_of(hall):
         request = await waiting(hall)
-        forgetful(hall)
-        hall.grant = [b"refused", 3, 0]
-
-        def refuse(amount: int) -> LockError | None:
-            raise NotImplementedError
-
-        request.extensions = (Adding(refusal=refuse),)
-        await asyncio.sleep(1.1)
-        assert isinstance(request.turn.exception(), NotImplementedError)
-        assert not hall.grantor().line.waiting
-
-
-@jumping
-async def test_a_loop_whose_tasks_were_all_cancelled_and_that_goes_on_asks_for_the_old_place_again() -> None:
-    hall = Hall()
-    async with session_of(hall):
-        request = await waiting(hall)
-        forgetful(hall)
+        hall.places = lambda token: 0
         hall.grant = SILENCE
         await asyncio.sleep(1.1)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -752,9 +648,7 @@ async def test_a_loop_whose_tasks_were_all_cancelled_and_that_goes_on_asks_for_t
 # No answer.
 
 
-@jumping
-async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each() -> None:
-    hall = Hall()
+async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each(hall: Hall) -> None:
     async with session_of(hall):
         short, long = await waiting(hall, ttl=5), await waiting(hall)
         await asyncio.sleep(0.1)
@@ -786,9 +680,7 @@ async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each()
         assert len(hall.tried) == tried_then
 
 
-@jumping
-async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_them_left() -> None:
-    hall = Hall()
+async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_them_left(hall: Hall) -> None:
     async with session_of(hall):
         request = await waiting(hall, ttl=5)
         hall.recheck = SILENCE
@@ -801,10 +693,8 @@ async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_the
         assert isinstance(request.turn.exception(), RedisError)
 
 
-@jumping
-async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble() -> None:
+async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble(hall: Hall) -> None:
     """Its own answer comes behind that one."""
-    hall = Hall()
     async with session_of(hall):
         request = await waiting(hall, ttl=4.6)
         await asyncio.sleep(0.9)
@@ -815,10 +705,8 @@ async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble() ->
         assert 1.7 + 4.6 <= clock() < 9.5
 
 
-@jumping
-async def test_trouble_that_is_not_redis_own_is_raised_as_such() -> None:
+async def test_trouble_that_is_not_redis_own_is_raised_as_such(hall: Hall) -> None:
     """So that a caller can name what may happen."""
-    hall = Hall()
     async with session_of(hall):
         request = await waiting(hall, ttl=1)
         hall.trouble = OSError("no route to host")
@@ -830,54 +718,37 @@ async def test_trouble_that_is_not_redis_own_is_raised_as_such() -> None:
         assert str(error) == "no route to host"
 
 
-@jumping
-async def test_the_end_of_the_session_wakes_all_waiters() -> None:
-    hall = Hall()
-    async with session_of(hall) as session:
-        both = [await waiting(hall), await waiting(hall)]
-        session.close()
-        for request in both:
-            assert isinstance(request.turn.exception(), RedisConnectionError)
-        asked = len(hall.asked)
-        await asyncio.sleep(5)
-        assert len(hall.asked) == asked
-
-
 # Beside others.
 
 
-@jumping
-async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session() -> None:
-    hall = Hall()
+async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session(hall: Hall) -> None:
     async with session_of(hall):
         await waiting(hall)
         await waiting(hall)
-        assert [words(asked)[3] for asked in hall.of("lock_grant")] == [b"0", b"+"]
+        assert [asked.arguments[3] for asked in hall.of("lock_grant")] == [b"0", b"+"]
         hall.busy_ms = 12_500
         await asyncio.sleep(1.1)
         hall.grant = -8
         short = await waiting(hall)
         assert (short.ticket, short.retry_after) == (8, 12.5)
         await asyncio.sleep(1)
-        assert short.entry() in words(hall.of("lock_recheck")[-1])
+        assert short.entry() in hall.of("lock_recheck")[-1].arguments
         hall.busy_ms = -1
         await asyncio.sleep(1)
         assert (await waiting(hall)).retry_after == math.inf
         hall.grant = None
         await waiting(hall, ttl=0.4)
-        assert [words(asked)[3] for asked in hall.of("lock_grant")][-2:] == [b"+", b"0"], "it lives for less now"
+        assert [asked.arguments[3] for asked in hall.of("lock_grant")][-2:] == [b"+", b"0"], "it lives for less now"
         await waiting(hall, ttl=0.4)
-        assert words(hall.of("lock_grant")[-1])[3] == b"+"
+        assert hall.of("lock_grant")[-1].arguments[3] == b"+"
         hall.grant = [b"busy", HELD, 0]
         ask(hall, ttl=0.2, wait=False)
         await asyncio.sleep(0.1)
         ask(hall, ttl=0.2)
-        assert words(hall.of("lock_grant")[-1])[3] == b"+", "a re-check has told the server"
+        assert hall.of("lock_grant")[-1].arguments[3] == b"+", "a re-check has told the server"
 
 
-@jumping
-async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_stands() -> None:
-    hall = Hall()
+async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_stands(hall: Hall) -> None:
     async with session_of(hall):
         first = await waiting(hall)
         hall.grant = Later(0.1, -8)
@@ -893,23 +764,20 @@ async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_s
 MORE = -2
 
 
-@jumping
-async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once() -> None:
-    hall = Hall()
+async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once(hall: Hall) -> None:
     async with session_of(hall) as session:
         request = await waiting(hall)
         await asyncio.sleep(0.1)
         hall.delay = 0.1
         hall.grants = [request.token, 41, 30_000]
         grantor = hall.grantor()
-        session.servers.listenings[0].servers[base := grantor._base] = (
-            grantor  # which holds the lease that is granted here
-        )
+        base = grantor._base
+        session.servers.listenings[0].servers[base] = grantor  # which holds the lease that is granted here
         for _ in range(2):
             session.servers.listenings[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         [asked] = hall.of("lock_recheck")
-        assert words(asked) == [session.context.id, b"aiolocks:wake:", b"3000"]
+        assert asked.arguments == [session.context.id, b"aiolocks:wake:", b"3000"]
         assert request.turn.result().fence == 41
         hall.recheck = ResponseError("OOM")
         session.servers.listenings[0].deliver(b"-", MORE, 0, base)
@@ -919,9 +787,7 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once()
         assert len(hall.rechecks()) == 3, "trouble with one is no reason against the next"
 
 
-@jumping
-async def test_a_session_that_hands_over_stays_for_a_while() -> None:
-    hall = Hall()
+async def test_a_session_that_hands_over_stays_for_a_while(hall: Hall) -> None:
     async with session_of(hall) as session:
         request = await waiting(hall)
         leave(hall, request)

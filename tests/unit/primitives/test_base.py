@@ -3,17 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
-from aiolocks import Lock, LockManager, MultiLock, RLock, RWLock, Semaphore
-from aiolocks._redis.clients import place_of, pool_of, server_of
+from aiolocks import Lock, MultiLock, RLock, RWLock, Semaphore
+from aiolocks._redis.clients import place_of, server_of
 from aiolocks._redis.in_memory import memory_client
 from aiolocks.compat import RedisLock
 from tests.support.answering import Answering
-from tests.support.jumping import jumping
 from tests.support.primitives import EVERY_ROW
 
 
@@ -41,24 +39,6 @@ def test_pools_of_one_server_and_database_are_known_as_such() -> None:
     assert len({server_of(pool) for pool in [same[0], *map(ConnectionPool.from_url, others)]}) == 5
 
 
-def test_the_pool_of_a_client_is_used_and_what_is_no_client_is_told_what_to_pass() -> None:
-    client = Redis(port=1)
-    assert pool_of(client) is client.connection_pool
-    for wrong, says in [
-        (int, "not type"),
-        ([int], "one client is needed, not a list"),
-        ((client, client), "one client is needed, not a tuple"),
-        ((client, "orders"), "goes first, then the name: not a tuple first"),
-        ("orders", "goes first, then the name: not a str first"),
-        (LockManager(client), r'not a LockManager, .*manager\.lock\("orders:42"\)'),
-        (client.pipeline(), "not Pipeline"),
-        (client.connection_pool, "not ConnectionPool"),
-    ]:
-        anyhow: Any = wrong
-        with pytest.raises(TypeError, match=says):
-            pool_of(anyhow)
-
-
 def test_a_primitive_shows_its_name() -> None:
     client = Redis(port=1)
     assert repr(Lock(client, "orders:42")) == "<Lock 'orders:42'>"
@@ -81,7 +61,6 @@ def test_kind_and_family_are_no_public_names() -> None:
             assert name not in dir(each)
 
 
-@jumping
 async def test_statistics_count_all_waiters_and_locked_of_a_mode_counts_none() -> None:
     """One script counts the waiters of some sessions, and says where the next is to begin."""
     places = {0: [1, 1, 100, 41, 1, 7, 0, 0], 7: [1, 1, 20, 41, 1, 0, 0, 0]}

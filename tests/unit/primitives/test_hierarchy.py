@@ -11,7 +11,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from aiolocks import HierarchicalLock
 from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from tests.support.answering import SILENCE, Answering, Asked
-from tests.support.jumping import jumping
 
 
 class Server:
@@ -56,7 +55,6 @@ ROOT, TABLE, ROW, SIBLING = (
 @pytest.mark.parametrize(("word", "above", "mode"), [
     ("read", INTENT_SHARED, SHARED), ("write", INTENT_EXCLUSIVE, EXCLUSIVE),
 ])  # fmt: skip
-@jumping
 async def test_the_levels_above_are_held_by_intention_and_all_are_asked_for_behind_the_others(
     word: str, above: int, mode: int
 ) -> None:
@@ -66,7 +64,6 @@ async def test_the_levels_above_are_held_by_intention_and_all_are_asked_for_behi
         assert server.wishes() == [(ROOT, above, ~0), (TABLE, above, ~0), (ROW, mode, ~0)]
 
 
-@jumping
 async def test_a_second_path_passes_the_queue_at_the_levels_that_are_held_already_and_at_no_other() -> None:
     async with serving() as server:
         async with server.at("shop/orders/42").write, server.at("shop/orders/43").write:
@@ -77,7 +74,6 @@ async def test_a_second_path_passes_the_queue_at_the_levels_that_are_held_alread
 
 
 @pytest.mark.parametrize("path", ["shop/orders", "shop/orders/42"])
-@jumping
 async def test_all_levels_have_one_fencing_token_that_is_asked_for_in_one_step(path: str) -> None:
     async with serving() as server:
         async with server.at(path).write as lease:
@@ -88,7 +84,6 @@ async def test_all_levels_have_one_fencing_token_that_is_asked_for_in_one_step(p
         assert asked.arguments == [each.arguments[0] for each in server.pool.runs("modes_grant")]
 
 
-@jumping
 async def test_a_path_of_one_level_has_its_fencing_token_from_its_grant_without_a_second_question() -> None:
     async with serving() as server:
         async with server.at("shop").write as lease:
@@ -96,7 +91,6 @@ async def test_a_path_of_one_level_has_its_fencing_token_from_its_grant_without_
         assert not server.pool.runs("modes_fence")
 
 
-@jumping
 async def test_a_fencing_token_whose_answer_was_lost_is_asked_for_again() -> None:
     async with serving(SILENCE, 60) as server:
         async with server.at("shop/orders").write as lease:
@@ -104,7 +98,6 @@ async def test_a_fencing_token_whose_answer_was_lost_is_asked_for_again() -> Non
             assert len(server.pool.runs("modes_grant")) == 2, "what is held is not asked for anew"
 
 
-@jumping
 async def test_a_level_lost_before_all_have_one_fencing_token_makes_all_begin_again() -> None:
     async with serving(0, 60) as server:
         async with server.at("shop/orders").write as lease:
@@ -112,7 +105,6 @@ async def test_a_level_lost_before_all_have_one_fencing_token_makes_all_begin_ag
         assert len({asked.arguments[0] for asked in server.pool.runs("modes_grant")}) == 4
 
 
-@jumping
 async def test_a_fencing_token_is_asked_for_within_half_the_ttl() -> None:
     """Then all are renewed first, as there is too little left to begin with."""
     async with serving(*[SILENCE] * 100) as server:
@@ -132,7 +124,6 @@ async def test_a_fencing_token_is_asked_for_within_half_the_ttl() -> None:
     ("write", ([1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]), True),
     ("write", ([1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]), True),
 ])  # fmt: skip
-@jumping
 async def test_a_path_is_locked_where_a_holder_is_in_the_way_at_its_end_or_above(
     word: str, answers: tuple[list[int], list[int]], locked: bool
 ) -> None:
@@ -142,21 +133,11 @@ async def test_a_path_is_locked_where_a_holder_is_in_the_way_at_its_end_or_above
     await server.close()
 
 
-@pytest.mark.parametrize(("outer", "inner"), [
-    (("write", "shop"), ("read", "shop")), (("read", "shop"), ("read", "shop")),
-    (("read", "shop/orders"), ("write", "shop/orders/42")), (("write", "shop/orders/42"), ("read", "shop/orders")),
-])  # fmt: skip
-@jumping
-async def test_what_a_task_might_wait_for_itself_for_is_refused_before_anything_is_asked(
-    outer: tuple[str, str], inner: tuple[str, str]
-) -> None:
-    async with serving() as server:
-        wanted = getattr(server.at(inner[1]), inner[0])
-        async with getattr(server.at(outer[1]), outer[0]):
-            before = len(server.pool.asked)
-            with pytest.raises(RuntimeError, match="might wait for itself"):
-                await wanted.acquire()
-            assert await wanted.try_acquire() is None
-            assert len(server.pool.asked) == before
-        lease = await asyncio.create_task(wanted.acquire())
-        await lease.release()
+async def test_what_a_task_might_wait_for_itself_for_is_refused_before_anything_is_asked() -> None:
+    async with serving() as server, server.at("shop/orders").read:
+        wanted, before = server.at("shop/orders/42").write, len(server.pool.asked)
+        with pytest.raises(RuntimeError, match="might wait for itself"):
+            await wanted.acquire()
+        assert await wanted.try_acquire() is None
+        assert len(server.pool.asked) == before
+        await (await asyncio.create_task(wanted.acquire())).release()

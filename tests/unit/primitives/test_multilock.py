@@ -1,15 +1,9 @@
 """Several names held as one, in virtual time: what is told of them together."""
 
-from typing import Any
-
 import pytest
-from redis.asyncio import Redis
 
 from aiolocks import MultiLock, Statistics
 from tests.support.answering import Answering, Asked
-from tests.support.jumping import jumping
-
-NOBODY = Redis(port=1)
 
 
 def standing(**rows: list[int]) -> Answering:
@@ -32,10 +26,7 @@ def standing(**rows: list[int]) -> Answering:
         ({"a": [0, 0, 0], "b": [0, 0, 3]}, Statistics("a, b", 0, 0, 0, 3, 1)),
     ],
 )
-@jumping
-async def test_names_that_are_one_lock_are_held_when_one_of_them_is(
-    rows: dict[str, list[int]], expected: Statistics
-) -> None:
+async def test_several_names_are_held_when_one_of_them_is(rows: dict[str, list[int]], expected: Statistics) -> None:
     server = standing(**rows)
     several = MultiLock(server.client(), ["b", "a"])
     assert await several.statistics() == expected
@@ -43,19 +34,6 @@ async def test_names_that_are_one_lock_are_held_when_one_of_them_is(
     await server.close()
 
 
-@pytest.mark.parametrize("names", [5, None, NOBODY])
-def test_what_is_no_several_names_is_an_error_that_says_how_to_name_them(names: Any) -> None:
-    with pytest.raises(TypeError, match="names must be several, such as"):
-        MultiLock(NOBODY, names)
-
-
-def test_names_before_the_client_are_an_error_that_says_what_goes_first() -> None:
-    swapped: Any = MultiLock
-    with pytest.raises(TypeError, match="client goes first"):
-        swapped(["a", "b"], NOBODY)
-
-
-@jumping
 async def test_one_name_alone_is_held_and_guards_as_several_do() -> None:
     replies: dict[str, object] = {"lock_grant": 7, "lock_release": 1, "lock_guard": b"*1\r\n+OK\r\n"}
     server = Answering(lambda asked: replies[asked.what])

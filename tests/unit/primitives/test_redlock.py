@@ -1,19 +1,14 @@
 """A lock on several servers, in virtual time: what it takes for servers, and what it tells of them."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from aiolocks import QuorumError, Redlock, Statistics
 from tests.support.answering import Answering, Asked
-from tests.support.cases import one_by_one
-from tests.support.jumping import jumping
 
 KEPT_UNTIL = datetime(2026, 11, 21, 12, 0, 0, 500_000, UTC)
 KEPT_MS = round(1000 * KEPT_UNTIL.timestamp())
-A, B = Redis(port=1), Redis(port=2)
 
 
 def servers(*standing: list[int] | Exception) -> list[Answering]:
@@ -48,7 +43,6 @@ async def close(several: list[Answering]) -> None:
         ([[1, 7, KEPT_MS], [1, 7, KEPT_MS], [0, 0, 0]], Statistics("orders", 1, 0, 0, 7, 1, KEPT_UNTIL)),
     ],
 )
-@jumping
 async def test_a_redlock_is_held_on_most_servers_and_has_no_queue(
     standing: list[list[int] | Exception], expected: Statistics
 ) -> None:
@@ -59,7 +53,6 @@ async def test_a_redlock_is_held_on_most_servers_and_has_no_queue(
     await close(several)
 
 
-@jumping
 async def test_an_error_names_the_servers_by_their_addresses() -> None:
     several = servers([1, 7, 0], OSError("no route"), OSError("no route"))
     with pytest.raises(QuorumError) as caught:
@@ -67,20 +60,3 @@ async def test_an_error_names_the_servers_by_their_addresses() -> None:
     assert list(caught.value.outcomes) == ["redis-0:6379", "redis-1:6379", "redis-2:6379"]
     assert caught.value.outcomes["redis-0:6379"] == "answered"
     await close(several)
-
-
-@one_by_one("clients", ["redis://localhost", b"redis://localhost", 3, None])
-def test_what_is_no_several_clients_is_an_error_that_says_how_to_name_them(clients: Any) -> None:
-    with pytest.raises(TypeError, match=r"clients must be several, such as \[a, b, c\], not"):
-        Redlock(clients, "orders")
-
-
-def test_one_client_is_an_error_that_names_the_lock_for_it() -> None:
-    one: Any = A
-    with pytest.raises(TypeError, match="see Lock for a single one"):
-        Redlock(one, "orders")
-
-
-def test_one_server_in_a_list_is_enough() -> None:
-    assert Redlock([A], "orders").name == "orders"
-    assert Redlock(iter([A, B]), "orders").name == "orders"

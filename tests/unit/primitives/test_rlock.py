@@ -2,20 +2,17 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from contextvars import Context
 from typing import Any
 
 import pytest
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, RLock
-from aiolocks._core.timing import deadline
+from aiolocks import LeaseLostError, RLock
 from aiolocks._primitives import reentry as _reentry
 from tests.support.answering import Answering, Asked
 from tests.support.inside import block_loop
-from tests.support.jumping import jumping
-from tests.support.virtual import clock
 
 
 class Server:
@@ -28,6 +25,10 @@ class Server:
         self.pool = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
+        if asked.what == "SUBSCRIBE":
+            return [b"subscribe", asked.words[1], 1]
+        if asked.what == "lock_recheck":
+            return [1, 5000, 0, 0, 0, []]
         name, token = asked.keys[0], asked.arguments[0]
         if asked.what == "lock_grant":
             if self._holders.setdefault(name, token) != token:
@@ -49,14 +50,8 @@ class Server:
     def lock(self, name: str = "orders", **options: Any) -> RLock:
         return RLock(self.pool.client(), name, **options)
 
-
-@asynccontextmanager
-async def serving() -> AsyncIterator[Server]:
-    server = Server()
-    try:
-        yield server
-    finally:
-        await server.pool.close()
+    async def aclose(self) -> None:
+        await self.pool.close()
 
 
 async def in_a_child(work: Callable[[], Any]) -> Any:
@@ -70,36 +65,26 @@ def stranger(work: Any) -> "asyncio.Task[Any]":
 # Who shares what.
 
 
-@jumping
-async def test_a_task_that_holds_one_lock_and_acquires_another_has_two_leases() -> None:
-    async with serving() as server:
-        orders, stock = server.lock("orders"), server.lock("stock")
-        async with orders as first, stock as second, orders as again, stock as more:
+async def test_locks_of_two_names_or_at_two_servers_have_two_leases() -> None:
+    async with aclosing(Server()) as one, aclosing(Server()) as other:
+        orders, stock, elsewhere = one.lock("orders"), one.lock("stock"), other.lock("orders")
+        async with orders as first, stock as second, elsewhere as third, orders as again, stock as more:
             assert first.token == again.token != second.token == more.token
-            assert (first.fencing_token, second.fencing_token) == (1, 2)
-        assert server.asked() == ["grant", "grant", "release", "release"]
+            assert third.token not in {first.token, second.token}
+            assert (first.fencing_token, second.fencing_token, third.fencing_token) == (1, 2, 1)
+        assert (one.asked(), other.asked()) == (["grant", "grant", "release", "release"], ["grant", "release"])
 
 
-@jumping
-async def test_locks_of_two_servers_by_one_name_are_two_locks() -> None:
-    async with serving() as one, serving() as other:
-        async with one.lock() as first, other.lock() as second:
-            assert first.token != second.token
-        assert one.asked() == other.asked() == ["grant", "release"]
-
-
-@jumping
 async def test_a_child_waits_for_another_lock_than_its_parent_has_and_at_another_server() -> None:
-    async with serving() as one, serving() as other:
+    async with aclosing(Server()) as one, aclosing(Server()) as other:
         async with one.lock("orders"):
             for lock in (one.lock("stock"), other.lock("orders")):
                 lease = await in_a_child(lock.acquire)
                 assert await lease.release()
 
 
-@jumping
 async def test_a_child_that_would_wait_for_any_of_several_locks_of_its_parent_gets_an_error() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         locks = [server.lock(name) for name in ("orders", "stock", "customers")]
         async with locks[0], locks[1], locks[2]:
             for lock in locks:
@@ -107,9 +92,8 @@ async def test_a_child_that_would_wait_for_any_of_several_locks_of_its_parent_ge
                     await in_a_child(lock.acquire)
 
 
-@jumping
 async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_released() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lost = await server.lock(ttl=3, renew=False).acquire()
         assert await lost.wait_lost()
         server.forget()
@@ -119,36 +103,12 @@ async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_re
         assert not await lost.release()
 
 
-@jumping
-async def test_a_child_of_a_task_that_has_ended_waits_for_what_that_one_holds_still() -> None:
-    async with serving() as server:
-
-        async def take() -> tuple[Lease, "asyncio.Task[None]"]:
-            lease = await server.lock().acquire()
-            return lease, asyncio.create_task(times_out())
-
-        async def times_out() -> None:
-            await asyncio.sleep(1)
-            waiter = asyncio.create_task(server.lock().acquire())
-            await asyncio.sleep(1)
-            assert not waiter.done(), "it waits"
-            waiter.cancel()
-            await asyncio.wait([waiter])
-
-        lease, child = await asyncio.create_task(take())
-        server.pool.answer = Waiting(server.pool.answer)
-        await child
-        await lease.release()
-
-
-@jumping
 async def test_a_child_waits_for_what_its_parent_took_after_it_had_started_the_child() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.lock("stock"):
             child = asyncio.create_task(waits_for(server.lock("orders"), 1))
         lease = await server.lock("orders").acquire()
         await asyncio.sleep(2)
-        server.pool.answer = Waiting(server.pool.answer)
         assert await child
         await lease.release()
 
@@ -164,9 +124,8 @@ async def waits_for(lock: RLock, seconds: float) -> bool:
     return waits
 
 
-@jumping
 async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_after_other_holders() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         with pytest.raises(LeaseLostError):
             async with server.lock(ttl=3, renew=False, on_lost="flag") as lost:
                 await lost.wait_lost()
@@ -176,27 +135,12 @@ async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_aft
                 await server.lock().acquire()
 
 
-class Waiting:
-    """Answers what a waiter asks besides, with a yes."""
-
-    def __init__(self, answer: Callable[[Asked], object]) -> None:
-        self._answer = answer
-
-    def __call__(self, asked: Asked) -> object:
-        if asked.what == "SUBSCRIBE":
-            return [b"subscribe", asked.words[1], 1]
-        if asked.what == "lock_recheck":
-            return [1, 5000, 0, 0, 0, []]
-        return self._answer(asked)
-
-
 # By hand, and by blocks.
 
 
 @pytest.mark.parametrize("how", ["block", "hold", "inner block", "inner hold"])
-@jumping
 async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: str) -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock()
         outer = await lock.acquire() if how.startswith("inner") else None
         if outer is not None:
@@ -212,9 +156,8 @@ async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: 
         assert server.asked() == ["grant", "release"]
 
 
-@jumping
 async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock()
         assert await lock.try_acquire() is not None
         assert await lock.try_acquire() is not None
@@ -226,65 +169,11 @@ async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had
             await lock.release()
 
 
-@jumping
-async def test_a_caller_that_only_tries_learns_at_once_that_others_have_the_lock() -> None:
-    async with serving() as server:
-        holder = await stranger(server.lock().acquire())
-        assert await server.lock().try_acquire() is None
-        with pytest.raises(AcquireTimeoutError):
-            await server.lock().acquire(timeout=0)
-        assert clock() == 0
-        await holder.release()
-
-
 # The one lease.
 
 
-@jumping
-async def test_the_lease_is_renewed_until_the_last_hold_is_released_and_not_after() -> None:
-    async with serving() as server:
-        lock = server.lock(ttl=3)
-        outer, inner = await lock.acquire(), await lock.acquire()
-        await asyncio.sleep(60)
-        await outer.release()
-        await asyncio.sleep(60)
-        assert inner.held
-        renewals = len(server.pool.times("lock_renew"))
-        assert 100 <= renewals <= 140
-        assert await inner.release()
-        await asyncio.sleep(60)
-        assert len(server.pool.times("lock_renew")) == renewals
-
-
-@jumping
-async def test_a_hold_that_is_released_twice_takes_no_other_one_with_it() -> None:
-    async with serving() as server:
-        lock = server.lock()
-        outer, inner, third = [await lock.acquire() for _ in range(3)]
-        assert [await inner.release() for _ in range(3)] == [True, False, False]
-        assert (outer.held, third.held) == (True, True)
-        assert await outer.release()
-        assert await third.release()
-        assert server.asked() == ["grant", "release"]
-
-
-@jumping
-async def test_a_lease_that_is_not_renewed_is_lost_by_all_at_its_deadline() -> None:
-    async with serving() as server:
-        lock = server.lock(ttl=30, renew=False)
-        outer, inner = await lock.acquire(), await lock.acquire()
-        waits = [asyncio.create_task(lease.wait_lost()) for lease in (outer, inner)]
-        assert await asyncio.gather(*waits) == [True, True]
-        assert clock() == deadline(0, 30)
-        for lease in (outer, inner):
-            with pytest.raises(LeaseLostError, match="not renewed within its 30 s TTL"):
-                lease.check()
-            assert not await lease.release()
-
-
-@jumping
 async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock(ttl=30, on_lost="flag")
         outer, inner = await lock.acquire(), await lock.acquire()
         block_loop(30)
@@ -294,9 +183,8 @@ async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:
         await inner.release()
 
 
-@jumping
 async def test_a_hold_says_what_the_server_said_when_it_was_lost_by_another_one() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock(ttl=30)
         outer, inner = await lock.acquire(), await lock.acquire()
         server.forget()
@@ -308,41 +196,18 @@ async def test_a_hold_says_what_the_server_said_when_it_was_lost_by_another_one(
         assert not await inner.release()
 
 
-@pytest.mark.parametrize("on_lost", ["cancel", "flag"])
-@jumping
-async def test_each_block_is_stopped_by_a_loss_or_not_as_it_says_itself(on_lost: Any) -> None:
-    async with serving() as server:
-        went_on = False
-        async with server.lock(ttl=3, on_lost="flag") as outer:
-            try:
-                async with server.lock(on_lost=on_lost) as inner:
-                    server.renews = False
-                    await asyncio.sleep(60)
-                    went_on = True
-                    assert inner.lost
-            except LeaseLostError:
-                assert on_lost == "cancel"
+async def test_a_block_in_another_goes_on_after_a_loss_if_it_says_so() -> None:
+    async with aclosing(Server()) as server:
+        async with server.lock(ttl=3, on_lost="flag") as outer, server.lock(on_lost="flag") as inner:
+            server.renews = False
+            await asyncio.sleep(60)
+            assert inner.lost
             assert outer.lost
-        assert went_on == (on_lost == "flag")
 
 
-@jumping
-async def test_a_lock_lost_by_hand_is_acquired_again_by_its_task_and_the_old_hold_ends_nothing() -> None:
-    async with serving() as server:
-        lost = await server.lock(ttl=3, renew=False).acquire()
-        await asyncio.sleep(3)
-        server.forget()
-        async with server.lock() as lease:
-            async with server.lock() as again:
-                assert again.token == lease.token != lost.token
-            assert not await lost.release()
-            assert lease.held
-
-
-@jumping
 async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest() -> None:
     """The older one was lost on the server, and somebody else has been granted a newer one since."""
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.lock(ttl=30, on_lost="flag") as older:
             server.forget()
             newer = await stranger(server.lock().acquire())
@@ -352,28 +217,8 @@ async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest(
             await newer.release()
 
 
-@jumping
-async def test_holds_without_references_end_with_the_lease_that_is_not_renewed_any_more() -> None:
-    async with serving() as server:
-        lock = server.lock(ttl=3)
-
-        async def forget() -> None:
-            await lock.acquire()
-            await lock.acquire()
-
-        async def forgotten() -> None:
-            await stranger(forget())
-            gc.collect()
-            await asyncio.sleep(60)
-
-        with pytest.warns(ResourceWarning, match="without being released"):
-            await forgotten()
-        assert len(server.pool.times("lock_renew")) <= 1
-
-
-@jumping
 async def test_a_released_lease_is_forgotten_at_once() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         lock = server.lock()
         gc.collect()
         gc.disable()

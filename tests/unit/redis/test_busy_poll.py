@@ -4,8 +4,7 @@ import asyncio
 import gc
 import os
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,28 +94,15 @@ def test_a_loop_turns_again_for_a_later_request(night: Night) -> None:
     assert night.turn() == 1
 
 
-def test_a_loop_sleeps_before_any_reply_was_timed() -> None:
-    night = Night()
-    night.ask()
-    assert not night.due
-
-
-def test_a_loop_sleeps_where_the_newest_reply_took_longer(night: Night) -> None:
-    night.hear(took=SOON)
-    night.ask()
-    assert not night.due
-
-
-def test_a_loop_sleeps_where_no_reply_has_come_lately(night: Night) -> None:
-    night.now += LATELY
-    night.ask()
-    assert not night.due
-
-
-def test_a_loop_sleeps_where_there_is_one_processor() -> None:
-    """Whoever is to answer may need just that one."""
-    night = Night(processors=1)
-    night.hear()
+@pytest.mark.parametrize(
+    ("took", "since", "processors"), [(None, 0, 2), (SOON, 0, 2), (SOON / 2, LATELY, 2), (SOON / 2, 0, 1)]
+)
+def test_a_loop_sleeps_where_no_reply_is_expected_soon(took: float | None, since: float, processors: int) -> None:
+    """What is to answer may need just that one."""
+    night = Night(processors)
+    if took is not None:
+        night.hear(took)
+    night.now += since
     night.ask()
     assert not night.due
 
@@ -141,23 +127,16 @@ def stays_awake() -> bool:
     return bool(night.due)
 
 
-@contextmanager
-def allowed(processors: set[int]) -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, processors)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot be kept to one processor here")
 def test_a_loop_counts_the_processors_that_its_process_may_run_on() -> None:
     """A container may be given one of many."""
     processors = os.sched_getaffinity(0)
     assert stays_awake() == (len(processors) > 1)
-    with allowed({min(processors)}):
+    os.sched_setaffinity(0, {min(processors)})
+    try:
         assert not stays_awake()
+    finally:
+        os.sched_setaffinity(0, processors)
 
 
 def test_a_loop_sleeps_where_processors_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,22 +15,15 @@ from redis.exceptions import RedisError, ResponseError
 
 from aiolocks._core.background import _Quiet, background, in_background
 from aiolocks._redis.clients import Server
-from aiolocks._redis.connection import (
-    ConnectionCancelled,
-    ReplyConnection,
-    StreamConnection,
-    open_connection,
-)
+from aiolocks._redis.connection import ConnectionCancelled, ReplyConnection, StreamConnection, open_connection
 from aiolocks._redis.scripts import pack
 from tests.support.answering import Answering
-from tests.support.jumping import jumping
 
 
 class Ends:
     """A link, the server's end of it, and all that was told."""
 
-    def __init__(self, link: StreamConnection, connection: Any, there: socket.socket) -> None:
-        self.link = link
+    def __init__(self, connection: Any, there: socket.socket, *, push: bool) -> None:
         self.connection = connection
         self.there = there
         self.pushed: list[object] = []
@@ -38,6 +31,11 @@ class Ends:
         self.flows: list[bool] = []
         self.heard: list[object] = []
         self.replies: list[Any] = []
+        on_push = self.pushed.append if push else None
+        self.link = StreamConnection(connection, on_push, self.lost.append, self._flow, self.heard.append)
+
+    def _flow(self) -> None:
+        self.flows.append(self.link.full)
 
     def full(self) -> bool:
         return self.link.full
@@ -78,23 +76,11 @@ async def ends(*, push: bool = False, before: bytes = b"") -> AsyncIterator[Ends
     reader.feed_data(before)
     parser = SimpleNamespace(parse_error=lambda text: ResponseError(text))
     connection = SimpleNamespace(_reader=reader, _writer=writer, _parser=parser)
-    told: Ends
-
-    def flow() -> None:
-        told.flows.append(told.link.full)
-
-    link = StreamConnection(
-        connection,
-        (lambda reply: told.pushed.append(reply)) if push else None,
-        lambda reason: told.lost.append(reason),
-        flow,
-        lambda receiver: told.heard.append(receiver),
-    )
-    told = Ends(link, connection, there)
+    told = Ends(connection, there, push=push)
     try:
         yield told
     finally:
-        link.close(RedisConnectionError("the test is over"))
+        told.link.close(RedisConnectionError("the test is over"))
         there.close()
         writer.close()
         await turns()
@@ -315,7 +301,6 @@ class Bare:
         self.link.send(PING, self.replies.append)
 
 
-@jumping
 async def test_without_a_stream_replies_go_to_their_callers_and_errors_are_replies() -> None:
     bare = Bare()
     assert not bare.link.distant
@@ -334,7 +319,6 @@ async def test_without_a_stream_replies_go_to_their_callers_and_errors_are_repli
     await turns()
 
 
-@jumping
 async def test_without_a_stream_a_push_message_goes_to_its_listener() -> None:
     bare = Bare(push=True)
     bare.link.send(PING, None)
@@ -347,7 +331,6 @@ async def test_without_a_stream_a_push_message_goes_to_its_listener() -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "cut", "cancelled", "cannot write"])
-@jumping
 async def test_without_a_stream_each_caller_learns_of_the_end_once_and_nothing_is_left(how: str) -> None:
     bare, closed = Bare(), list[str]()
     bare.connection._sock = SimpleNamespace(close=lambda: closed.append("closed"))
@@ -386,7 +369,6 @@ async def test_without_a_stream_each_caller_learns_of_the_end_once_and_nothing_i
 # How it is opened.
 
 
-@jumping
 async def test_a_connection_is_made_once_and_nothing_but_what_is_asked_goes_over_it() -> None:
     """Retries of redis-py's, its health checks and its bound for any read would all be in the way."""
     server = Answering(lambda asked: b"reply")
@@ -400,7 +382,6 @@ async def test_a_connection_is_made_once_and_nothing_but_what_is_asked_goes_over
 
 
 @pytest.mark.parametrize("how", ["refused", "cancelled"])
-@jumping
 async def test_a_connection_that_does_not_come_about_is_dropped_without_waiting(how: str) -> None:
     server, dropped = Answering(lambda asked: b"reply"), list[bool]()
     connection: Any = server.make_connection()

@@ -8,25 +8,18 @@ from redis.asyncio.sentinel import Sentinel
 from aiolocks._redis.clients import Server, place_of, pool_of, server_of
 from aiolocks._redis.connection import Connection
 from aiolocks._redis.endpoints import Pipelines, endpoint_of
-from aiolocks._redis.pipeline import PendingCall
 from aiolocks._redis.scripts import Arguments, PlainCommand
 from aiolocks._redis.sentinel import SentinelPrimary
 from tests.support.answering import SILENCE, Answering
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 ASKED = PlainCommand("a")
-
-
-def ignore(call: PendingCall, reply: object) -> None:
-    pass
 
 
 def pipelines() -> Pipelines:
     return Pipelines(asyncio.get_running_loop(), clock, lambda: None, lambda: None)
 
 
-@jumping
 async def test_there_is_one_for_each_pool_and_they_end_together() -> None:
     server, other = Answering(lambda asked: SILENCE), Answering(lambda asked: SILENCE)
     here, told = pipelines(), list[object]()
@@ -40,7 +33,6 @@ async def test_there_is_one_for_each_pool_and_they_end_together() -> None:
     await asyncio.sleep(0)
 
 
-@jumping
 async def test_in_a_forked_child_the_links_of_all_are_let_go() -> None:
     let_go: list[str] = []
     server, other, idle = (Answering(lambda asked: asked.what) for _ in range(3))
@@ -53,7 +45,7 @@ async def test_in_a_forked_child_the_links_of_all_are_let_go() -> None:
     here.detach_in_fork()
     here.of(idle)
     for each, name in ((server, "one"), (other, "other")):
-        here.of(each).route(b"").submit(ASKED, arguments, ignore, 5, name)
+        here.of(each).route(b"").submit(ASKED, arguments, lambda *_: None, 5, name)
     await asyncio.sleep(1)
     here.detach_in_fork()
     assert let_go == ["one", "other"]
@@ -65,7 +57,6 @@ def sentinel(*hosts: str) -> Sentinel:
     return Sentinel([(host, 26379) for host in hosts])  # type: ignore[no-untyped-call]
 
 
-@jumping
 async def test_where_connections_lead_goes_by_the_client() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(endpoint_of(Answering(lambda asked: 1), loop, clock), Server)

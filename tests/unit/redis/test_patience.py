@@ -8,7 +8,6 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.answers import REPLY_TIMEOUT
@@ -19,7 +18,6 @@ from aiolocks._engine.guard import guard
 from aiolocks._engine.lease import Lease, state_of
 from aiolocks._engine.request import Granted, Request
 from tests.support.answering import SILENCE, Answering, Later, insist, session_of
-from tests.support.jumping import jumping
 from tests.support.pipelines import pipeline_in
 from tests.support.virtual import clock
 
@@ -44,7 +42,6 @@ def patience(times: list[float], *, paused: bool) -> list[float]:
 # Of what is not answered.
 
 
-@jumping
 async def test_patience_doubles_with_each_silence_up_to_the_longest_wait() -> None:
     async with session_of(Answering(lambda asked: 1)) as session:
         after = pipeline_in(session.context).patience_after
@@ -53,7 +50,6 @@ async def test_patience_doubles_with_each_silence_up_to_the_longest_wait() -> No
         assert [after(silences) for silences in range(8)] == [0.25, 0.5, 1, 2, 4, 8, REPLY_TIMEOUT, REPLY_TIMEOUT]
 
 
-@jumping
 async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_grant")
     async with session_of(server):
@@ -63,7 +59,6 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
 
 
-@jumping
 async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants_all_the_same() -> None:
     server = Answering(lambda asked: Later(3.0, 7) if asked.what == "lock_grant" else 1)
     async with session_of(server):
@@ -72,7 +67,6 @@ async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants
         await lease.release()
 
 
-@jumping
 async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_release")
     async with session_of(server):
@@ -83,7 +77,6 @@ async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
         assert patience(server.times("lock_release"), paused=True)[:6] == [0.25, 0.5, 1, 2, 4, 8]
 
 
-@jumping
 async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_guard")
     async with session_of(server):
@@ -95,7 +88,6 @@ async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> 
         await lease.release()
 
 
-@jumping
 async def test_what_is_insisted_on_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_statistics")
     async with session_of(server):
@@ -107,18 +99,6 @@ async def test_what_is_insisted_on_is_waited_for_longer_after_each_silence() -> 
 # Of what cannot be asked.
 
 
-@jumping
-async def test_pauses_between_attempts_that_fail_at_once_grow_too() -> None:
-    server = Answering(lambda asked: 1)
-    server.refuses = True
-    async with session_of(server):
-        with pytest.raises(RedisConnectionError):
-            await insist(server.grantor(), until=60)
-        gaps = [round(later - sooner, 6) for sooner, later in pairwise(server.tried)]
-        assert gaps[:8] == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
-
-
-@jumping
 async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_one_succeeds() -> None:
     async def given(attempts: int) -> list[float]:
         server.hangs, server.tried = True, []
@@ -135,29 +115,3 @@ async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_
         server.cut()
         await asyncio.sleep(0.1)
         assert await given(4) == [2, 4, 5, 5]
-
-
-# Of what is answered slowly.
-
-
-@jumping
-async def test_patience_follows_the_time_that_answers_take_up_and_down() -> None:
-    slow = 0.0
-    server = Answering(lambda asked: Later(slow, [0] * 6))
-    async with session_of(server) as session:
-        commands, ask = pipeline_in(session.context), server.grantor().ask_once
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (1.0, 0.25)
-        slow = 0.1
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == pytest.approx((1.0, 0.4))
-        slow = 0.6
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == pytest.approx((2.4, 1.0))
-        slow = 5.0
-        await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (REPLY_TIMEOUT, 1.0)
-        slow = 0.0
-        for _ in range(30):
-            await ask("statistics", (0,))
-        assert (commands.patience, commands.undo_patience) == (1.0, 0.25)

@@ -1,8 +1,6 @@
 """Commands of one session over one link: each call is answered exactly once, whatever becomes of it."""
 
 import asyncio
-import contextlib
-import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,9 +19,8 @@ from aiolocks._engine.context import lease_clock
 from aiolocks._redis.clients import Server
 from aiolocks._redis.connection import Connection
 from aiolocks._redis.pipeline import PendingCall, Pipeline
-from aiolocks._redis.scripts import Arguments, PreparedScript, load, pack
+from aiolocks._redis.scripts import Arguments, PlainCommand, PreparedScript, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 
@@ -70,17 +67,19 @@ GOOD, BAD = str(b"good"), "cannot be packed"
 @pytest.mark.asyncio
 @pytest.mark.redis
 @pytest.mark.parametrize("connected", [False, True])
-async def test_a_call_that_cannot_be_packed_is_answered_with_why_and_the_others_go_on(
-    redis: Redis, connected: bool
-) -> None:
+async def test_a_call_that_cannot_be_packed_is_answered_with_why(redis: Redis, connected: bool) -> None:
+    def no_arguments(call: PendingCall, link: Connection) -> Arguments:
+        raise ValueError("cannot be packed")
+
+    arguments: Any
     commands, answers = commands_of(redis), Answers()
     expected = {1: [BAD], 2: [GOOD], 3: [BAD], 4: [GOOD]}
     if connected:
         commands.submit(Echo(), (b"good",), answers, 1.0, 0)
         await answers.until(1)
         expected[0] = [GOOD]
-    for number in range(1, 5):
-        commands.submit(Echo(), (b"bad" if number % 2 else b"good",), answers, 1.0, number)
+    for number, arguments in enumerate([(b"bad",), (b"good",), no_arguments, (b"good",)], 1):
+        commands.submit(Echo(), arguments, answers, 1.0, number)
         assert number not in answers.all, "never before `submit` returns"
     assert await answers.until(len(expected)) == expected
     commands.close()
@@ -88,22 +87,7 @@ async def test_a_call_that_cannot_be_packed_is_answered_with_why_and_the_others_
 
 @pytest.mark.asyncio
 @pytest.mark.redis
-async def test_a_call_whose_arguments_cannot_be_had_is_answered_with_why(redis: Redis) -> None:
-    def no_arguments(call: PendingCall, link: Connection) -> Arguments:
-        raise ValueError("cannot be packed")
-
-    commands, answers = commands_of(redis), Answers()
-    commands.submit(Echo(), no_arguments, answers, 1.0, 1)
-    commands.submit(Echo(), (b"good",), answers, 1.0, 2)
-    assert await answers.until(2) == {1: [BAD], 2: [GOOD]}
-    commands.close()
-
-
-@pytest.mark.asyncio
-@pytest.mark.redis
-async def test_a_call_that_cannot_be_packed_whole_when_the_server_does_not_know_it_is_answered_with_why(
-    redis: Redis,
-) -> None:
+async def test_a_call_that_cannot_be_packed_whole_is_answered_with_why(redis: Redis) -> None:
     commands, answers = commands_of(redis), Answers()
     commands.submit(Echo(), (b"good",), answers, 1.0, 0)
     await answers.until(1)  # it is taken for known from now on
@@ -114,27 +98,16 @@ async def test_a_call_that_cannot_be_packed_whole_when_the_server_does_not_know_
     commands.close()
 
 
-class Nap:
-    """A command that takes a while, behind which others are not read."""
-
-    name = "nap"
-
-    def evalsha(self, args: Arguments) -> bytes:
-        return self.eval(args)
-
-    def eval(self, args: Arguments) -> bytes:
-        return pack(("DEBUG", "SLEEP", "0.03"))
-
-
 @pytest.mark.asyncio
 @pytest.mark.redis
 async def test_what_is_held_back_by_a_link_that_is_full_waits_for_as_long_as_that_is_answered(redis: Redis) -> None:
+    nap = PlainCommand("DEBUG", "SLEEP", "0.03")  # behind which others are not read
     commands, answers = commands_of(redis), Answers()
     commands.submit(Echo(), (b"good",), answers, 1.0, "first")
     await answers.until(1)
     for number in range(40):
         commands.submit(Echo(), (b"x" * 65_536,), answers, 0.4, f"large {number}")
-        commands.submit(Nap(), (), answers, 0.4, f"nap {number}")
+        commands.submit(nap, (), answers, 0.4, f"nap {number}")
     assert commands._waiting, "all went out at once"
     answered = await answers.until(81)
     assert {number: said for number, said in answered.items() if "no reply" in str(said)} == {}
@@ -190,7 +163,6 @@ def ask(
 LATE = "TimeoutError: Timeout reading from Redis: no reply in time"
 
 
-@jumping
 async def test_what_was_sent_whole_goes_by_its_digest_from_then_on_over_the_same_link() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     async with scripted(server) as (commands, lost):
@@ -211,7 +183,6 @@ async def test_what_was_sent_whole_goes_by_its_digest_from_then_on_over_the_same
     assert len(server.connections) == 2
 
 
-@jumping
 async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_when_it_first_left() -> None:
     def answer(asked: Asked) -> object:
         return Later(0.5, NoScriptError("NOSCRIPT No matching script.") if "digest" in asked.what else asked.what)
@@ -234,7 +205,6 @@ async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_wh
     assert [asked.what for asked in server.asked] == ["a", "a by digest", "a", "a by digest", "a"]
 
 
-@jumping
 async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_not_know_it() -> None:
     """What undoes it is behind it already."""
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
@@ -250,7 +220,6 @@ async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_n
     assert len(server.asked) == 2
 
 
-@jumping
 async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_nothing_and_never_leaves() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.hangs = True
@@ -269,7 +238,6 @@ async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_noth
     assert "a" not in [asked.what for asked in server.asked]
 
 
-@jumping
 async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() -> None:
     server, outcomes = Answering(lambda asked: Later(1, asked.what)), Outcomes()
     async with scripted(server) as (commands, _):
@@ -296,7 +264,6 @@ DEMOTED = "You can't write against a read only replica."
     ],
     ids=["READONLY", "READONLY within a script", "LOADING"],
 )
-@jumping
 async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it_fail(reply: Exception) -> None:
     def answer(asked: Asked) -> object:
         return Later(0.5, reply if asked.what == "a" else asked.what)
@@ -317,7 +284,6 @@ async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it
     assert len(server.connections) == 2
 
 
-@jumping
 async def test_a_refusal_leaves_the_link_as_it_is_and_quotes_no_arguments() -> None:
     refusals = {
         "a": "ERR unknown command 'EVALSHA', with args beginning with: 'secret'",
@@ -342,7 +308,6 @@ async def test_a_refusal_leaves_the_link_as_it_is_and_quotes_no_arguments() -> N
 # How long it waits.
 
 
-@jumping
 async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_is_given_up() -> None:
     server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
     await asyncio.sleep(100)
@@ -361,7 +326,6 @@ async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_i
     assert len(server.connections) == 2
 
 
-@jumping
 async def test_each_reply_starts_the_patience_of_the_calls_behind_it_again() -> None:
     server, outcomes = Answering(lambda asked: Later(0.9 * int(asked.what), asked.what)), Outcomes()
     async with scripted(server) as (commands, lost):
@@ -377,7 +341,6 @@ async def test_each_reply_starts_the_patience_of_the_calls_behind_it_again() -> 
         assert outcomes["never"] == (pytest.approx(31.9), LATE)
 
 
-@jumping
 async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no_longer() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.hangs = True
@@ -388,15 +351,10 @@ async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no
         ask(commands, outcomes, "later", patience=0.5, unsent=50)
         await asyncio.sleep(10)
         no_link = "TimeoutError: Timeout connecting to server"
-        assert outcomes == {
-            "by patience": (100.5, no_link),
-            "soon": (101.0, no_link),
-            "later": (102.0, no_link),
-        }
+        assert outcomes == {"by patience": (100.5, no_link), "soon": (101.0, no_link), "later": (102.0, no_link)}
         assert server.tried == [100]
 
 
-@jumping
 async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_of_silence() -> None:
     async def given_up_at(*others: float) -> float:
         outcomes = Outcomes()
@@ -420,7 +378,6 @@ async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_
 # Connecting, and ending.
 
 
-@jumping
 async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.refuses = True
@@ -438,7 +395,6 @@ async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -
         assert server.tried == [0, 1]
 
 
-@jumping
 async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_again() -> None:
     server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
     async with scripted(server) as (commands, _):
@@ -460,7 +416,6 @@ async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_agai
     assert server.tried == [0, 1, 2.5]
 
 
-@jumping
 async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_repeated() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     server.hangs = True
@@ -477,38 +432,26 @@ async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_
         assert outcomes["c"][1] == "c"
 
 
-@jumping
 async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_asked_again() -> None:
     """Before Python 3.12 `wait_for` swallows many a cancellation."""
-
-    async def deaf() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(math.inf)
-
-    def make() -> Any:
-        made.append(make_connection())
-        made[-1].connect = deaf
-        return made[-1]
-
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    made: list[Any] = []
-    make_connection, server.make_connection = server.make_connection, make  # type: ignore[method-assign]  # the pool's
+    server.hangs = server.deaf = True
     async with scripted(server) as (commands, _):
         ask(commands, outcomes, "a")
         await asyncio.sleep(1)
         commands.close()
         await asyncio.sleep(1)
-        assert made[0]._reader is None, "it stays open"
+        [made] = server.connections
+        assert made._reader is None, "it stays open"
         ask(commands, outcomes, "b")
         await asyncio.sleep(1)
         commands.close()
         ask(commands, outcomes, "c")
         await asyncio.sleep(1)
         assert outcomes["c"] == (3.0, "c")
-    assert len(made) == 2
+    assert len(server.connections) == 2
 
 
-@jumping
 async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_asked_again_but_once() -> None:
     server = Answering(lambda asked: asked.what)
     own = server.connection_kwargs["retry"]
@@ -530,35 +473,41 @@ async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_aske
 # What there is no room for.
 
 
-@jumping
-async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
+async def link_of(commands: Pipeline, outcomes: Outcomes) -> Any:
+    """Return the link over which a first call went."""
     links: list[Any] = []
 
     def arguments(call: PendingCall, link: Connection) -> Arguments:
         links.append(link)
         return ()
 
-    def room(*, full: bool) -> None:
-        links[0].full = full
-        commands._flow()  # as the link does
+    commands.submit(Noted("first"), arguments, outcomes, 5, "first")
+    await asyncio.sleep(1)
+    return links[0]
 
+
+def room(commands: Pipeline, link: Any, *, full: bool) -> None:
+    link.full = full
+    commands._flow()  # as the link does
+
+
+async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up() -> None:
+    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     async with scripted(server) as (commands, lost):
-        commands.submit(Noted("first"), arguments, outcomes, 5, "first")
-        await asyncio.sleep(1)
-        room(full=True)
+        link = await link_of(commands, outcomes)
+        room(commands, link, full=True)
         held_back, given_up = ask(commands, outcomes, "a", patience=0.5, unsent=5), ask(commands, outcomes, "b")
         await asyncio.sleep(1)
         assert [asked.what for asked in server.asked] == ["first"]
         given_up.drop()
-        room(full=False)
+        room(commands, link, full=False)
         await asyncio.sleep(1)
         assert outcomes["a"] == (2.0, "a")
         assert held_back.sent_at == 2.0
         assert "Given up" in outcomes["b"][1]
         ask(commands, outcomes, "c")
         assert [asked.what for asked in server.asked] == ["first", "a", "c"], "at once, as there is room"
-        room(full=True)
+        room(commands, link, full=True)
         ask(commands, outcomes, "d", unsent=5)
         server.cut()
         await asyncio.sleep(1)
@@ -566,36 +515,27 @@ async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up
         assert lost == ["lost"]
 
 
-@jumping
 async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its_time_has_come() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    links: list[Any] = []
-
-    def arguments(call: PendingCall, link: Connection) -> Arguments:
-        links.append(link)
-        return ()
-
     async with scripted(server) as (commands, lost):
-        commands.submit(Noted("first"), arguments, outcomes, 5, "first")
-        await asyncio.sleep(10)
-        links[0].full = True
-        commands._flow()  # as the link does
+        room(commands, await link_of(commands, outcomes), full=True)
         ask(commands, outcomes, "a", patience=2)
         await asyncio.sleep(10)
-        assert outcomes["a"] == (12.0, LATE)
+        assert outcomes["a"] == (3.0, LATE)
         assert not lost
 
 
-@jumping
 async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> None:
     server, outcomes = Answering(lambda asked: asked.what), Outcomes()
     async with scripted(server) as (commands, _):
         for took, round_trip, patience, undo_patience in [
             (0.055, 0.055, 1.0, 0.25),
+            (0.1, 0.1, 1.0, 0.4),
             (0.4, 0.4, 1.6, 1.0),
             (1.0, 1.0, 4.0, 1.0),
             (0.0, 0.8, 3.2, 1.0),
             (0.0, 0.64, 2.56, 1.0),
+            (3.0, 3.0, REPLY_TIMEOUT, 1.0),
         ]:
             server.answer = lambda asked, took=took: Later(took, asked.what)  # type: ignore[misc]  # bound as it is made
             ask(commands, outcomes, str(round_trip))
@@ -604,7 +544,6 @@ async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> 
             assert (commands.patience, commands.undo_patience) == pytest.approx((patience, undo_patience))
 
 
-@jumping
 async def test_what_is_submitted_when_it_has_connected_goes_ahead_of_what_waited_for_that() -> None:
     """W24: a session's own releases, whose connection was lost."""
     server, sent = Answering(lambda asked: b"done"), Answers()

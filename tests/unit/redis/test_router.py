@@ -63,7 +63,6 @@ async def ask(router: Router, base: bytes, *, wait: float = 0.5) -> object:
 # Which node.
 
 
-@jumping
 async def test_calls_go_to_the_node_that_has_their_slot() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.give(LOW, 2)
@@ -73,7 +72,6 @@ async def test_calls_go_to_the_node_that_has_their_slot() -> None:
         assert nodes.refresh_times() == [0]
 
 
-@jumping
 async def test_before_anything_is_known_a_call_goes_to_any_node_and_from_there_to_its_own() -> None:
     nodes = Nodes(1, 2, does=lambda node, asked: nodes.moved(LOW) if node.port == 1 else 2)
     nodes.give(LOW, 2)
@@ -82,7 +80,6 @@ async def test_before_anything_is_known_a_call_goes_to_any_node_and_from_there_t
         assert len(nodes[1].work) == len(nodes[2].work) == 1
 
 
-@jumping
 async def test_a_slot_that_has_moved_is_learnt_at_the_first_refusal_and_the_call_goes_on() -> None:
     told: list[float] = []
     nodes = Nodes(
@@ -98,7 +95,6 @@ async def test_a_slot_that_has_moved_is_learnt_at_the_first_refusal_and_the_call
         assert told == [0, 0.5]
 
 
-@jumping
 async def test_many_slots_that_have_moved_are_one_change() -> None:
     """What waits and what is held is looked through each time: once for each of a thousand refusals took seconds."""
     nodes, told = Nodes(1, 2), list[float]()
@@ -117,7 +113,6 @@ async def test_many_slots_that_have_moved_are_one_change() -> None:
         assert len(told) < 20
 
 
-@jumping
 async def test_a_node_without_a_host_is_where_the_one_is_that_says_so() -> None:
     nodes = Nodes(1, 2)
     nodes.knows[1, "CLUSTER"] = [[0, SLOTS - 1, [None, 2, b"id of 2", []]]]
@@ -128,16 +123,11 @@ async def test_a_node_without_a_host_is_where_the_one_is_that_says_so() -> None:
         assert await ask(router, LOW) == 1
 
 
-def remap(address: tuple[str, int]) -> tuple[str, int]:
-    return HOST, address[1] - 7000
-
-
-@jumping
 async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> None:
     nodes = Nodes(1, 2)
     nodes.owners = [7002] * SLOTS
     client = nodes.client_of(1)
-    client.nodes_manager.address_remap = remap
+    client.nodes_manager.address_remap = lambda address: (HOST, address[1] - 7000)
     router = Router(client.nodes_manager, asyncio.get_running_loop(), clock, lambda: None, lambda: None)
     await ask(router, LOW)
     assert await ask(router, LOW) == 2
@@ -148,7 +138,6 @@ async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> 
 # A slot that is being moved.
 
 
-@jumping
 async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking() -> None:
     """The new node does not know the script perhaps, and could not say so without a word on the slot."""
     renew = PreparedScript(load("lock/renew"), lambda _: (LOW,))
@@ -165,7 +154,7 @@ async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking(
         assert len(nodes[1].work) == 3, "the slot is still its own"
 
 
-def test_without_the_right_to_asking_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_the_right_to_asking_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
     """Leases in a slot that was held open for longer than their ttl ended without a word."""
 
     def does(node: Node, asked: Asked) -> object:
@@ -175,40 +164,30 @@ def test_without_the_right_to_asking_one_warning_names_it(caplog: pytest.LogCapt
 
     nodes = Nodes(1, 2, does=does)
     told: list[float] = []
-
-    @jumping
-    async def run() -> None:
-        async with router_of(nodes) as router:
-            await ask(router, MIDDLE)
-            router.on_changed = lambda: told.append(clock())
-            answers = [await ask(router, LOW) for _ in range(19)]
-            assert all(isinstance(answer, NotNowError) for answer in answers)
-            assert [type(await ask(router, LOW)) for _ in range(30)][-1] is int
-        assert len(nodes[2].runs("ASKING")) <= 3, "nor is it tried all the time"
-        assert len(told) < 20
-
-    run()
+    async with router_of(nodes) as router:
+        await ask(router, MIDDLE)
+        router.on_changed = lambda: told.append(clock())
+        answers = [await ask(router, LOW) for _ in range(19)]
+        assert all(isinstance(answer, NotNowError) for answer in answers)
+        assert [type(await ask(router, LOW)) for _ in range(30)][-1] is int
+    assert len(nodes[2].runs("ASKING")) <= 3, "nor is it tried all the time"
+    assert len(told) < 20
     [warning] = caplog.messages
     assert "lacks the right +asking: while a slot of the Cluster is being moved" in warning
 
 
-def test_without_the_right_to_know_the_slots_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
-    @jumping
-    async def run() -> None:
-        nodes = Nodes(1, 2)
-        for port in (1, 2):
-            nodes.knows[port, "CLUSTER"] = NoPermissionError("no permissions")
-        nodes.give(LOW, 2)
-        nodes.does = lambda node, asked: nodes.moved(LOW) if node.port == 1 else 2
-        async with router_of(nodes) as router:
-            assert [await ask(router, LOW) for _ in range(5)] == [2] * 5
-
-    run()
+async def test_without_the_right_to_know_the_slots_one_warning_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = Nodes(1, 2)
+    for port in (1, 2):
+        nodes.knows[port, "CLUSTER"] = NoPermissionError("no permissions")
+    nodes.give(LOW, 2)
+    nodes.does = lambda node, asked: nodes.moved(LOW) if node.port == 1 else 2
+    async with router_of(nodes) as router:
+        assert [await ask(router, LOW) for _ in range(5)] == [2] * 5
     [warning] = caplog.messages
     assert "lacks the right +cluster|slots: " in warning
 
 
-@jumping
 async def test_a_call_that_was_given_up_is_not_sent_again() -> None:
     """Its undo may have been ahead of it."""
     for refusal in (AskError, MovedError):
@@ -225,7 +204,6 @@ async def test_a_call_that_was_given_up_is_not_sent_again() -> None:
             assert isinstance(told, NotNowError), "it was not carried out"
 
 
-@jumping
 async def test_a_call_given_up_while_it_waits_for_the_other_node_is_not_sent() -> None:
     nodes = Nodes(1, 2)
     nodes[2].slow = 1.5
@@ -243,7 +221,6 @@ async def test_a_call_given_up_while_it_waits_for_the_other_node_is_not_sent() -
         assert call.link is None, "it has not left, as far as its undo has to know"
 
 
-@jumping
 async def test_nodes_that_send_a_call_to_each_other_do_so_for_a_while_only() -> None:
     nodes = Nodes(1, 2, does=lambda node, asked: MovedError(f"{slot_of(LOW)} {HOST}:{3 - node.port}"))
     async with router_of(nodes) as router:
@@ -252,26 +229,21 @@ async def test_nodes_that_send_a_call_to_each_other_do_so_for_a_while_only() -> 
 
 
 @pytest.mark.parametrize("refusal", [TryAgainError("in part"), ClusterDownError("down")])
-def test_what_a_node_cannot_do_just_now_is_asked_again_by_the_lock(refusal: Exception) -> None:
+async def test_what_a_node_cannot_do_just_now_is_asked_again_by_the_lock(refusal: Exception) -> None:
     def does(node: Node, asked: Asked) -> object:
         return refusal if clock() < 3 else 1
 
-    @jumping
-    async def run() -> None:
-        nodes = Nodes(1, does=does)
-        async with Lock(nodes.client, "orders"):
-            assert 3 <= clock() < 3.5
-        assert len(nodes[1].runs("lock_grant")) < 30, "and not without a pause"
-        await asyncio.sleep(1)
-        assert timers() == 0
-
-    run()
+    nodes = Nodes(1, does=does)
+    async with Lock(nodes.client, "orders"):
+        assert 3 <= clock() < 3.5
+    assert len(nodes[1].runs("lock_grant")) < 30, "and not without a pause"
+    await asyncio.sleep(1)
+    assert timers() == 0
 
 
 # What is asked anew.
 
 
-@jumping
 async def test_the_slots_are_asked_for_five_times_a_second_at_most() -> None:
     nodes = Nodes(1, 2)
     async with router_of(nodes) as router:
@@ -285,28 +257,23 @@ async def test_the_slots_are_asked_for_five_times_a_second_at_most() -> None:
 
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
 @one_by_one("down", [[1], [1, 3], [1, 2, 3]])
-def test_at_the_beginning_nodes_that_are_down_are_passed_over(down: list[int], how: str) -> None:
-    """Two of them were asked by turns, and so one that is up was not."""
-
-    @jumping
-    async def run() -> None:
-        nodes = Nodes(1, 2, 3, 4)
-        nodes.owners = [4 if 2 in down else 2] * SLOTS
-        for port in down:
-            setattr(nodes[port], how, True)
-        async with router_of(nodes) as router:
-            answers = Answers()
-            for _ in range(10):
-                router.route(LOW).submit(RUN, (), answers, 1)
-                await asyncio.sleep(2)
-            assert answers.all[-1] == nodes.owners[0]
-            if how == "refuses":
-                assert answers.all == [nodes.owners[0]] * 10, "and no caller is told of it"
-
-    run()
-
-
 @jumping
+async def test_at_the_beginning_nodes_that_are_down_are_passed_over(down: list[int], how: str) -> None:
+    """Two of them were asked by turns, and so one that is up was not."""
+    nodes = Nodes(1, 2, 3, 4)
+    nodes.owners = [4 if 2 in down else 2] * SLOTS
+    for port in down:
+        setattr(nodes[port], how, True)
+    async with router_of(nodes) as router:
+        answers = Answers()
+        for _ in range(10):
+            router.route(LOW).submit(RUN, (), answers, 1)
+            await asyncio.sleep(2)
+        assert answers.all[-1] == nodes.owners[0]
+        if how == "refuses":
+            assert answers.all == [nodes.owners[0]] * 10, "and no caller is told of it"
+
+
 async def test_when_all_nodes_are_down_a_call_is_told_at_once() -> None:
     nodes = Nodes(1, 2)
     for port in (1, 2):
@@ -316,7 +283,6 @@ async def test_when_all_nodes_are_down_a_call_is_told_at_once() -> None:
             assert isinstance(await ask(router, LOW, wait=0.001), RedisConnectionError)
 
 
-@jumping
 async def test_a_connection_that_is_cancelled_is_no_reason_to_open_another() -> None:
     """So ends `asyncio.run`: what is begun then is destroyed in the midst of it, with warnings."""
     nodes = Nodes(1, 2)
@@ -333,7 +299,6 @@ async def test_a_connection_that_is_cancelled_is_no_reason_to_open_another() -> 
         assert [type(answer) for answer in answers.all] == [ConnectionCancelled]
 
 
-@jumping
 async def test_what_waits_for_a_node_that_is_gone_follows_its_slot() -> None:
     nodes = Nodes(1, 2)
     async with router_of(nodes) as router:
@@ -350,7 +315,6 @@ async def test_what_waits_for_a_node_that_is_gone_follows_its_slot() -> None:
         assert answers.all == [2]
 
 
-@jumping
 async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.give(HIGH, 2)
@@ -364,7 +328,6 @@ async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone() -> N
         assert await ask(router, HIGH) == 2
 
 
-@jumping
 async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_them() -> None:
     """A primary that is cut off from the others, and not from us, names itself for ever."""
     nodes = Nodes(1, 2, 3)
@@ -378,32 +341,23 @@ async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_t
         assert [await ask(router, LOW) for _ in range(5)] == [3] * 5
 
 
-@one_by_one(
-    "answer, sharded",
-    [
-        ([], True),
-        (ResponseError("unknown subcommand 'SHARDNUMSUB'"), False),
-        (NoPermissionError("NOPERM"), False),
-        (ResponseError("BUSY Redis is busy running a script"), True),
-    ],
-)
-def test_whether_there_are_channels_of_shards_is_what_a_node_says_that_can(answer: object, sharded: bool) -> None:
-    @jumping
-    async def run() -> None:
-        nodes, changes = Nodes(1), list[bool]()
-        async with router_of(nodes) as router:
-            await ask(router, LOW)
-            nodes.knows[1, "PUBSUB"] = answer
-            router.on_changed = lambda: changes.append(router.sharded)
-            router.refresh()
-            await asyncio.sleep(1)
-            assert router.sharded is sharded
-            assert changes == ([] if sharded else [False]), "the channels of those who wait are others then"
-
-    run()
-
-
+@one_by_one("answer, sharded", [
+    ([], True), (ResponseError("unknown subcommand 'SHARDNUMSUB'"), False), (NoPermissionError("NOPERM"), False),
+    (ResponseError("BUSY Redis is busy running a script"), True),
+])  # fmt: skip
 @jumping
+async def test_whether_there_are_channels_of_shards_is_what_a_node_says_that_can(answer: object, sharded: bool) -> None:
+    nodes, changes = Nodes(1), list[bool]()
+    async with router_of(nodes) as router:
+        await ask(router, LOW)
+        nodes.knows[1, "PUBSUB"] = answer
+        router.on_changed = lambda: changes.append(router.sharded)
+        router.refresh()
+        await asyncio.sleep(1)
+        assert router.sharded is sharded
+        assert changes == ([] if sharded else [False]), "the channels of those who wait are others then"
+
+
 async def test_closing_leaves_no_timer_and_opens_nothing() -> None:
     for trouble in ("none", "refuses", "hangs", "cut"):
         nodes = Nodes(1, 2)

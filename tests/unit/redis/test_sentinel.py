@@ -76,6 +76,12 @@ class Watched:
         self.pool: Any = pool_of(self.manager.master_for("locks"))
         self.pool.make_connection = self._connection
 
+    def say(self, **facts: Any) -> None:
+        """Have all Sentinels say so."""
+        for sentinel in self.sentinels:
+            for name, value in facts.items():
+                setattr(sentinel, name, value)
+
     def asked(self) -> list[float]:
         """Return when the first Sentinel was asked."""
         return self.sentinels[0].times("SENTINEL")[::2]
@@ -137,40 +143,25 @@ def silent(asked: Asked) -> object:
 # Which answer counts.
 
 
-@jumping
-async def test_a_majority_is_asked_and_no_more_is_waited_for() -> None:
+@pytest.mark.parametrize(("gone", "after"), [(1, 0), (2, 0.5)])
+async def test_a_majority_is_waited_for_and_no_more_or_half_a_second_for_what_there_is(gone: int, after: float) -> None:
     watched = Watched()
-    watched.sentinels[2].hangs = True
+    watched.sentinels[0].refuses, watched.sentinels[1].hangs = gone == 2, True
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 1
-        assert clock() == 0
-
-
-@jumping
-async def test_where_no_majority_answers_what_there_is_counts_in_half_a_second() -> None:
-    watched = Watched()
-    watched.sentinels[0].refuses = watched.sentinels[1].hangs = True
-    async with primary_of(watched) as pipeline:
-        assert await ask(pipeline) == 1
-        assert clock() == 0.5
+        assert clock() == after
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2])
-def test_the_newest_configuration_counts(newest: int) -> None:
+async def test_the_newest_configuration_counts(newest: int) -> None:
     """Each failover is known to the one that led it first."""
-
-    @jumping
-    async def run() -> None:
-        watched = Watched()
-        watched.sentinels[newest].port, watched.sentinels[newest].epoch = 2, 2
-        watched.sentinels[newest - 1].hangs = True
-        async with primary_of(watched) as pipeline:
-            assert await ask(pipeline) == 2
-
-    run()
+    watched = Watched()
+    watched.sentinels[newest].port, watched.sentinels[newest].epoch = 2, 2
+    watched.sentinels[newest - 1].hangs = True
+    async with primary_of(watched) as pipeline:
+        assert await ask(pipeline) == 2
 
 
-@jumping
 async def test_a_promoted_replica_is_the_primary_though_the_failover_goes_on() -> None:
     watched = Watched(1)
     [sentinel] = watched.sentinels
@@ -179,7 +170,6 @@ async def test_a_promoted_replica_is_the_primary_though_the_failover_goes_on() -
         assert await ask(pipeline) == 2
 
 
-@jumping
 async def test_a_late_sentinel_that_alone_knows_of_a_failover_is_heard() -> None:
     """Until the others know, for two seconds, leases would be renewed where they are lost."""
     watched = Watched()
@@ -198,49 +188,33 @@ async def test_a_late_sentinel_that_alone_knows_of_a_failover_is_heard() -> None
         await asyncio.sleep(1)
 
 
-@jumping
 async def test_a_newer_configuration_is_forgotten_when_no_sentinel_says_so_any_more() -> None:
     """They may have been set up anew."""
     watched = Watched()
-    for sentinel in watched.sentinels:
-        sentinel.port, sentinel.epoch = 2, 7
+    watched.say(port=2, epoch=7)
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 2
-        for sentinel in watched.sentinels:
-            sentinel.port, sentinel.epoch = 1, 0
+        watched.say(port=1, epoch=0)
         await asyncio.sleep(4)
         assert await ask(pipeline) == 1
 
 
-@one_by_one(
-    "trouble, why",
-    [
-        ({"flags": "s_down,master,disconnected"}, "s_down"),
-        ({"flags": "o_down,master"}, "o_down"),
-        ({"flags": "slave"}, "slave"),
-        ({"others": 1}, "too few other Sentinels"),
-        ({"refuses": True}, "refused"),
-        ({"answer": unknown}, "No such master"),
-        ({"answer": silent}, "no reply in time"),
-    ],
-)
-def test_a_primary_that_none_takes_to_be_up_is_none(trouble: dict[str, Any], why: str) -> None:
-    @jumping
-    async def run() -> None:
-        watched = Watched(min_other_sentinels=2)
-        for sentinel in watched.sentinels:
-            for name, value in trouble.items():
-                setattr(sentinel, name, value)
-        async with primary_of(watched) as pipeline:
-            error = await ask(pipeline)
-            assert isinstance(error, MasterNotFoundError)
-            assert why in str(error)
-            assert str(error).count("sentinel") >= 2, "each says why"
-
-    run()
-
-
+@one_by_one("trouble, why", [
+    ({"flags": "s_down,master,disconnected"}, "s_down"), ({"flags": "o_down,master"}, "o_down"),
+    ({"flags": "slave"}, "slave"), ({"others": 1}, "too few other Sentinels"), ({"refuses": True}, "refused"),
+    ({"answer": unknown}, "No such master"), ({"answer": silent}, "no reply in time"),
+])  # fmt: skip
 @jumping
+async def test_a_primary_that_none_takes_to_be_up_is_none(trouble: dict[str, Any], why: str) -> None:
+    watched = Watched(min_other_sentinels=2)
+    watched.say(**trouble)
+    async with primary_of(watched) as pipeline:
+        error = await ask(pipeline)
+        assert isinstance(error, MasterNotFoundError)
+        assert why in str(error)
+        assert str(error).count("sentinel") >= 2, "each says why"
+
+
 async def test_a_primary_that_only_one_takes_to_be_down_is_up() -> None:
     for down in range(3):
         watched = Watched()
@@ -249,7 +223,6 @@ async def test_a_primary_that_only_one_takes_to_be_down_is_up() -> None:
             assert await ask(pipeline) == 1
 
 
-@jumping
 async def test_the_host_of_a_primary_behind_sentinels_is_mapped_as_the_client_maps_it() -> None:
     watched = Watched(force_master_ip="proxy")
     async with primary_of(watched) as pipeline:
@@ -272,27 +245,23 @@ async def test_the_host_of_a_primary_behind_sentinels_is_mapped_as_the_client_ma
 # While there are links.
 
 
-@jumping
 async def test_links_are_closed_when_another_is_named_and_what_is_asked_next_goes_there() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 1
         await asyncio.sleep(10.1)
         assert len(watched.asked()) == 21, "every half second"
-        for sentinel in watched.sentinels:
-            sentinel.port, sentinel.epoch = 2, 2
+        watched.say(port=2, epoch=2)
         await asyncio.sleep(0.5)
         assert pipeline.ready is None
         assert await ask(pipeline) == 2
 
 
-@jumping
 async def test_links_stay_while_no_other_is_named() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 1
-        for sentinel in watched.sentinels:
-            sentinel.flags = "s_down,o_down,master"
+        watched.say(flags="s_down,o_down,master")
         await asyncio.sleep(5)
         for sentinel in watched.sentinels:
             sentinel.refuses = True
@@ -302,13 +271,11 @@ async def test_links_stay_while_no_other_is_named() -> None:
         assert len(watched.servers[1].connections) == 1
 
 
-@jumping
 async def test_during_a_failover_it_is_asked_more_often() -> None:
     watched = Watched()
     async with primary_of(watched) as pipeline:
         assert await ask(pipeline) == 1
-        for sentinel in watched.sentinels:
-            sentinel.flags = "master,failover_in_progress"
+        watched.say(flags="master,failover_in_progress")
         await asyncio.sleep(0.6)
         before = len(watched.asked())
         await asyncio.sleep(1)
@@ -317,41 +284,35 @@ async def test_during_a_failover_it_is_asked_more_often() -> None:
 
 @pytest.mark.parametrize("eager", [False, True])
 @one_by_one("how", ["refuses", "absent", "hangs", "deaf"])
-def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: str, eager: bool) -> None:
+@jumping
+async def test_the_watch_outlasts_sentinels_that_are_all_gone_for_a_while(how: str, eager: bool) -> None:
     """Refused by all at once, and before the question was noted as asked, none was asked any more."""
     factory = getattr(asyncio, "eager_task_factory", None)
     if eager and factory is None:
         pytest.skip("there are no eager tasks before Python 3.12")
-
-    @jumping
-    async def run() -> None:
-        if eager:
-            asyncio.get_running_loop().set_task_factory(factory)
-        watched = Watched()
-        async with primary_of(watched) as pipeline:
-            assert await ask(pipeline) == 1
-            for sentinel in watched.sentinels:
-                if how == "deaf":
-                    sentinel.late = math.inf
-                else:
-                    setattr(sentinel, how, True)
-                    sentinel.cut()
-            await asyncio.sleep(10)
-            for sentinel in watched.sentinels:
-                sentinel.refuses = sentinel.absent = sentinel.hangs = False
-                sentinel.port, sentinel.epoch, sentinel.late = 2, 2, 0.0
-            await asyncio.sleep(6)
-            assert await ask(pipeline) == 2
-
-    run()
+    if eager:
+        asyncio.get_running_loop().set_task_factory(factory)
+    watched = Watched()
+    async with primary_of(watched) as pipeline:
+        assert await ask(pipeline) == 1
+        for sentinel in watched.sentinels:
+            if how == "deaf":
+                sentinel.late = math.inf
+            else:
+                setattr(sentinel, how, True)
+                sentinel.cut()
+        await asyncio.sleep(10)
+        for sentinel in watched.sentinels:
+            sentinel.refuses = sentinel.absent = sentinel.hangs = False
+            sentinel.port, sentinel.epoch, sentinel.late = 2, 2, 0.0
+        await asyncio.sleep(6)
+        assert await ask(pipeline) == 2
 
 
-@jumping
 async def test_no_sentinel_is_asked_after_the_end_and_the_search_can_begin_again() -> None:
     for moment in (0.0, 0.2, 0.5, 0.7, 1.05):
         watched = Watched()
-        for sentinel in watched.sentinels:
-            sentinel.late = 0.1
+        watched.say(late=0.1)
         async with primary_of(watched) as pipeline:
             assert await ask(pipeline) == 1
             await asyncio.sleep(moment)
@@ -365,14 +326,12 @@ async def test_no_sentinel_is_asked_after_the_end_and_the_search_can_begin_again
             assert len(watched.asked()) > before + 5
 
 
-@jumping
 async def test_an_end_while_it_connects_leaves_nothing() -> None:
     for slow in (0.0, 0.1, 3600.0):
         watched = Watched()
         watched.servers[1].slow = slow
         async with primary_of(watched) as pipeline:
-            for sentinel in watched.sentinels:
-                sentinel.late = 0.1
+            watched.say(late=0.1)
             asked = asyncio.ensure_future(ask(pipeline))
             await asyncio.sleep(0.1)
             pipeline.close()

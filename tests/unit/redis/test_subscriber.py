@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 
-from aiolocks._engine.request import Request
-from aiolocks._grantors.session import Session
 from aiolocks._redis.clients import Server
 from aiolocks._redis.subscriber import Subscriber
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.jumping import jumping
 from tests.support.virtual import clock
 
 CHANNEL, OTHER = b"wake:1", b"wake:2"
@@ -44,17 +41,14 @@ class Heard:
 
 
 @asynccontextmanager
-async def wakeups_of(server: Answering, heard: Heard | None = None) -> AsyncIterator[Subscriber]:
+async def wakeups_of(server: Answering, *channels: bytes, heard: Heard | None = None) -> AsyncIterator[Subscriber]:
+    """Listen to *channels*, or if none are named to CHANNEL, until the end of the block."""
     heard = heard or Heard()
-    wakeups = Subscriber(
-        Server(server),
-        asyncio.get_running_loop(),
-        clock,
-        on_grant=heard.on_grant,
-        on_subscribed=heard.on_subscribed,
-        on_forbidden=heard.on_forbidden,
-    )
+    hears: dict[str, Any] = {name: getattr(heard, name) for name in ("on_grant", "on_subscribed", "on_forbidden")}
+    wakeups = Subscriber(Server(server), asyncio.get_running_loop(), clock, **hears)
     try:
+        for channel in channels or (CHANNEL,):
+            wakeups.listen(channel)
         yield wakeups
     finally:
         wakeups.close()
@@ -68,13 +62,11 @@ def pauses(times: list[float]) -> list[float]:
 # Since when.
 
 
-@jumping
 async def test_a_subscriber_listens_once_its_subscription_is_confirmed_and_not_before() -> None:
     """What was handed over to others before that is no sign of a subscription that is dead."""
     server = Answering(lambda asked: Later(3, confirmed(asked)))
     async with wakeups_of(server) as wakeups:
         assert not wakeups.listening(CHANNEL, clock())
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(2)
         assert server.times("SUBSCRIBE") == [0]
         assert not wakeups.listening(CHANNEL, clock())
@@ -86,11 +78,9 @@ async def test_a_subscriber_listens_once_its_subscription_is_confirmed_and_not_b
     assert not wakeups.listening(CHANNEL, clock())
 
 
-@jumping
 async def test_a_subscriber_listens_no_more_once_its_connection_is_lost_until_it_is_confirmed_again() -> None:
     server = Answering(lambda asked: Later(3, confirmed(asked)))
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(10)
         server.cut()
         await asyncio.sleep(2)
@@ -102,43 +92,9 @@ async def test_a_subscriber_listens_no_more_once_its_connection_is_lost_until_it
         assert not wakeups.listening(CHANNEL, 9.0)
 
 
-@jumping
-async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polling() -> None:
-    """The server finds no subscriber, as it must; only after the confirmation does that say something."""
-
-    def answer(asked: Asked) -> object:
-        if asked.what == "lock_grant":
-            return [b"queued", 1, 20_000, 0, 0, 0]
-        if asked.what == "lock_recheck":
-            return [0, 20_000, 0, 1, [1], 0]
-        if asked.what == "PUBSUB":
-            return [CHANNEL, 0]
-        return Later(4.5, confirmed(asked)) if asked.what == "SUBSCRIBE" else 1
-
-    def polls() -> Any:
-        return session.servers.listenings[0].polling
-
-    server = Answering(answer)
-    session, grantor = Session.of(server), server.grantor()
-    waiting = grantor.grant(Request(30.0, 1, wait=True))
-    try:
-        await asyncio.sleep(4)
-        assert len(server.times("lock_recheck")) > 2
-        assert len(server.times("SUBSCRIBE")) == 1
-        assert not polls()
-        await asyncio.sleep(10)
-        assert polls(), "by then it should have been found, and was not"
-        assert not waiting.done()
-    finally:
-        session.close()
-        await asyncio.sleep(0)
-
-
-@jumping
 async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_caller_that_asks_again() -> None:
     server = Answering(lambda asked: SILENCE if clock() < 1 else confirmed(asked))
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(4)
         wakeups.listen(CHANNEL)
         assert len(server.tried) == 1, "it may still be confirmed"
@@ -151,41 +107,37 @@ async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_
 # When it connects.
 
 
-@jumping
-async def test_pauses_between_attempts_to_connect_grow_to_a_second() -> None:
+@pytest.mark.parametrize("hurried", [False, True])
+async def test_pauses_between_attempts_to_connect_grow_and_begin_again_once_it_is_confirmed(hurried: bool) -> None:
+    """Else, after one long outage, a session would be deaf for a second after each short one, for good."""
+
+    async def ten_seconds() -> None:
+        for _ in range(1000):
+            if hurried:
+                wakeups.listen(CHANNEL)
+                wakeups.listen(OTHER)
+            await asyncio.sleep(0.01)
+
     server = Answering(confirmed)
     server.refuses = True
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
-        await asyncio.sleep(10)
+        await ten_seconds()
         assert pauses(server.tried)[:8] == PAUSES
-
-
-@jumping
-async def test_after_a_confirmed_subscription_the_pauses_begin_again() -> None:
-    """Else who has been through one long outage would be deaf for a second after each short one, for good."""
-    server = Answering(confirmed)
-    server.refuses = True
-    async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
-        await asyncio.sleep(10)
         server.refuses = False
-        await asyncio.sleep(10)
+        await ten_seconds()
         assert wakeups.listening(CHANNEL, clock())
         server.tried = [clock()]
         server.refuses = True
         server.cut()
-        await asyncio.sleep(10)
+        await ten_seconds()
         assert pauses(server.tried)[:8] == PAUSES
 
 
 @pytest.mark.parametrize("reply", [SILENCE, [b"message", CHANNEL, b"for somebody else"]])
-@jumping
 async def test_a_connection_alone_is_no_reason_to_begin_the_pauses_again(reply: object) -> None:
     """A server that takes each and breaks it at once would be asked as fast as it can."""
     server = Answering(lambda asked: reply)
-    async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
+    async with wakeups_of(server):
         for pause in PAUSES:
             await asyncio.sleep(0.001)
             tried = len(server.tried)
@@ -196,23 +148,9 @@ async def test_a_connection_alone_is_no_reason_to_begin_the_pauses_again(reply: 
             assert len(server.tried) == tried + 1
 
 
-@jumping
-async def test_a_caller_that_asks_again_does_not_hurry_a_subscriber_that_connects_or_pauses() -> None:
-    server = Answering(confirmed)
-    server.refuses = True
-    async with wakeups_of(server) as wakeups:
-        for _ in range(1000):
-            wakeups.listen(CHANNEL)
-            wakeups.listen(OTHER)
-            await asyncio.sleep(0.01)
-        assert pauses(server.tried)[:8] == PAUSES
-
-
-@jumping
 async def test_another_channel_is_subscribed_to_over_the_same_connection() -> None:
     server, heard = Answering(lambda asked: Later(3, confirmed(asked))), Heard()
-    async with wakeups_of(server, heard) as wakeups:
-        wakeups.listen(CHANNEL)
+    async with wakeups_of(server, heard=heard) as wakeups:
         await asyncio.sleep(20)
         wakeups.listen(OTHER)
         await asyncio.sleep(1)
@@ -225,11 +163,9 @@ async def test_another_channel_is_subscribed_to_over_the_same_connection() -> No
         assert heard.subscribed == 2
 
 
-@jumping
 async def test_a_new_connection_subscribes_to_all_channels() -> None:
     server = Answering(lambda asked: None)
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         wakeups.listen(OTHER)
         await asyncio.sleep(1)
         wakeups.reconnect()
@@ -240,13 +176,11 @@ async def test_a_new_connection_subscribes_to_all_channels() -> None:
 # What it hears.
 
 
-@jumping
 async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -> None:
     """Anybody may publish anything."""
     notices = [b"token 41 30000 {or ders}:\nkey", b"junk", b"token 41 30000 ", b"token x 30000 key", b"token -1 3 key"]
     server, heard = Answering(confirmed), Heard()
-    async with wakeups_of(server, heard) as wakeups:
-        wakeups.listen(CHANNEL)
+    async with wakeups_of(server, heard=heard):
         await asyncio.sleep(1)
         for notice in notices:
             server.connections[-1].replies.put_nowait([b"message", CHANNEL, notice])
@@ -257,13 +191,9 @@ async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -
 
 
 @pytest.mark.parametrize(("error", "forbidden"), [(NoPermissionError("no &*"), 1), (ResponseError("what?"), 0)])
-@jumping
-async def test_where_it_may_not_subscribe_it_says_so_and_does_not_try_until_asked(
-    error: Exception, forbidden: int
-) -> None:
+async def test_a_subscriber_that_is_refused_does_not_try_until_asked(error: Exception, forbidden: int) -> None:
     server, heard = Answering(lambda asked: error), Heard()
-    async with wakeups_of(server, heard) as wakeups:
-        wakeups.listen(CHANNEL)
+    async with wakeups_of(server, heard=heard) as wakeups:
         await asyncio.sleep(10)
         assert len(server.tried) == 1
         assert heard.forbidden == forbidden
@@ -277,11 +207,9 @@ async def test_where_it_may_not_subscribe_it_says_so_and_does_not_try_until_aske
 # Its end.
 
 
-@jumping
 async def test_once_closed_it_is_gone_until_asked_again() -> None:
     server = Answering(confirmed)
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         wakeups.close()
         assert server.times("UNSUBSCRIBE") == [1], "the in-memory server notices no closed connection"
@@ -294,12 +222,10 @@ async def test_once_closed_it_is_gone_until_asked_again() -> None:
         assert wakeups.listening(CHANNEL, clock())
 
 
-@jumping
 async def test_closed_in_a_pause_it_tries_no_more_until_asked_and_then_at_once() -> None:
     server = Answering(confirmed)
     server.refuses = True
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(5.5)
         tried = len(server.tried)
         wakeups.close()
@@ -315,12 +241,10 @@ async def test_closed_in_a_pause_it_tries_no_more_until_asked_and_then_at_once()
         assert len(server.tried) == tried + 2
 
 
-@jumping
 async def test_a_subscriber_closed_while_it_connects_listens_for_a_caller_that_asks_right_then() -> None:
     server = Answering(confirmed)
     server.hangs = True
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         wakeups.close()
         server.hangs = False
@@ -331,27 +255,11 @@ async def test_a_subscriber_closed_while_it_connects_listens_for_a_caller_that_a
         assert len(server.tried) == 2
 
 
-@jumping
-async def test_closed_while_it_connects_it_leaves_nothing() -> None:
-    server = Answering(confirmed)
-    server.hangs = True
-    async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
-        await asyncio.sleep(1)
-        wakeups.close()
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        await asyncio.sleep(10)
-        assert len(server.tried) == 1
-
-
 @pytest.mark.parametrize("refuses", [False, True])
-@jumping
 async def test_a_connection_that_is_made_or_refused_after_the_end_changes_nothing(refuses: bool) -> None:
     server = Answering(confirmed)
     server.hangs = server.deaf = True
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         server.refuses = refuses
         wakeups.close()
@@ -367,13 +275,11 @@ def cancel_all_others() -> None:
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-@jumping
 async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(hangs: bool) -> None:
     """It is about to end; if not, the next re-check asks to listen."""
     server = Answering(confirmed)
     server.hangs = hangs
     async with wakeups_of(server) as wakeups:
-        wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         cancel_all_others()
         await asyncio.sleep(10)
@@ -384,14 +290,11 @@ async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(h
         assert wakeups.listening(CHANNEL, clock())
 
 
-@jumping
 async def test_a_node_that_is_gone_is_not_tried_for_channels_without_waiters() -> None:
     """Of a Cluster: what waited there does so elsewhere now. It was tried every second for as long as the session."""
     for left_before in (True, False):
         server = Answering(lambda asked: [b"ssubscribe", asked.words[1], 1])
-        async with wakeups_of(server) as wakeups:
-            for channel in (b"wake:{a}:1", b"wake:{b}:1"):
-                wakeups.listen(channel)
+        async with wakeups_of(server, b"wake:{a}:1", b"wake:{b}:1") as wakeups:
             await asyncio.sleep(1)
             server.refuses = True
             if left_before:

@@ -1,4 +1,4 @@
--- The same as for a Lock, of a key that holds the token alone.
+-- As for a Lock, but the key holds the token alone.
 --
 -- like     lock/recheck
--- uses     numbers, mutex, exact, queue, uptime, hand_over
+-- uses     numbers, mutex, exact, queue, hand_over

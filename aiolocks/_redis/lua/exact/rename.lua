@@ -1,19 +1,19 @@
--- Put a token of the holder's own choice in place of that by which it was granted the lock.
+-- Replace the token that was granted the lock by one that the holder chose.
 --
 -- KEYS[1]  holder     string  the token of the current holder
--- KEYS[2]  tombstone  string  keeps a late request of the old token from being granted
--- ARGV[1]  token      bytes   who holds
--- ARGV[2]  chosen     bytes   its own
--- ARGV[3]  buried_ms  int     how long such a request may come, or 0 when none can
--- returns  1, or 0 when the token holds nothing
+-- KEYS[2]  tombstone  string  stops late requests of the old token
+-- ARGV[1]  token      bytes   token of the holder
+-- ARGV[2]  chosen     bytes   the new token
+-- ARGV[3]  buried_ms  int     how long such a request can arrive, or 0 if none can
+-- returns  1, or 0 if the token holds nothing
 local current = redis.call('GET', holder)
 if current == chosen then
-  return 1 -- asked again
+  return 1 -- P6: asked again
 elseif current ~= token then
   return 0
 end
 local left = math.max(redis.call('PTTL', holder), 1)
-redis.call('PEXPIRE', holder, left) -- first a write that is allowed at the memory limit: then so are all others
+redis.call('PEXPIRE', holder, left) -- W9: this write is allowed at the memory limit, and then all are
 redis.call('SET', holder, chosen, 'PX', left)
 if buried_ms ~= '0' then
   redis.pcall('SET', tombstone, '', 'PX', buried_ms)

@@ -1,13 +1,13 @@
--- Extend the lease of the holder, and of no other. Never creates a lease and never shortens one.
+-- Extend the lease of the holder, and of no other. Never creates a lease and never shortens one (P3, P5).
 --
 -- KEYS[1]  holder  string  the token of the current holder
--- ARGV[1]  token   bytes   who asks
--- ARGV[2]  ttl_ms  int     how long the lease lasts from now on, at least
--- returns  1, or 0 when another holds it, or none
+-- ARGV[1]  token   bytes   token of the request
+-- ARGV[2]  ttl_ms  int     minimum time that the lease lasts from now on
+-- returns  1, or 0 if the token does not hold it
 if redis.call('GET', holder) ~= token then
-  return 0 -- no other key is looked at: on a Cluster, what stands beside this one may be on another node
+  return 0 -- no other key is read: on a Cluster it can be on another node
 end
-if redis.call('PTTL', holder) < tonumber(ttl_ms) then
+if redis.call('PTTL', holder) - ttl_ms < 0 then
   redis.call('PEXPIRE', holder, ttl_ms)
 end
 return 1

@@ -1,6 +1,6 @@
--- A mutex whose key holds the token alone, as redis-py's Lock and others write it: what differs from `mutex`, behind which
--- it stands. Others take the key and free it without a word to the queue; so when it will be free is not known, and
--- waiters ask again every 0.1 to 0.5 s.
+-- A mutex whose key holds the token alone, as redis-py's Lock and others write it. This is what differs from `mutex`.
+-- Other libraries take and free the key without notifying the queue, so it is not known when it will be free, and
+-- waiters re-check every 0.1 to 0.5 s (W6).
 -- Needs the names: holder, fence; and `mutex`.
 
 local grant_with_fence = grant
@@ -10,10 +10,10 @@ local function grant(token, ttl_ms)
   return number, text
 end
 
--- Not for this kind: what it overwrites is not known to be the newest grant's.
+-- Not for this kind: the value to overwrite need not be that of the newest grant.
 local function hand_on() end
 
--- Nothing stands beside a token here. The last fencing token is its own, if it is one of this library's.
+-- The key has no fencing token here. The last one is that of the holder, if one of this library holds the mutex.
 local function held_by()
   local value = redis.call('GET', holder)
   if value then
@@ -21,7 +21,7 @@ local function held_by()
   end
 end
 
--- Not known.
+-- Not known: -1 if it is held, -2 if not.
 local function busy_for()
   return redis.call('EXISTS', holder) - 2
 end

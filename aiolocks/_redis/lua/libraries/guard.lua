@@ -1,7 +1,7 @@
--- Running commands of the holder's own, once: what they answered is kept beside the number of the run.
+-- W10: runs commands of the holder once, and keeps their replies next to the number of the run.
 -- Needs the names: record, number, keep_ms, names, words; and `numbers`.
 
--- In Redis's own protocol, so that an answer that was kept and one that is new read alike.
+-- Returns a reply in Redis's protocol, so that a kept one and a new one read the same.
 local function encoded(reply)
   if type(reply) == 'number' then
     return ':' .. string.format('%.0f', reply) .. '\r\n'
@@ -10,7 +10,7 @@ local function encoded(reply)
   elseif type(reply) ~= 'table' then
     return '$-1\r\n'
   elseif reply.err then
-    local text = string.gsub(tostring(reply.err), '^@user_script: *%d+: *%-?', '') -- what Redis 6.2 puts in front
+    local text = string.gsub(tostring(reply.err), '^@user_script: *%d+: *%-?', '') -- Redis 6.2 puts this in front
     return '-' .. string.gsub(text, '[\r\n]', ' ') .. '\r\n'
   elseif reply.ok then
     return '+' .. reply.ok .. '\r\n'
@@ -22,8 +22,7 @@ local function encoded(reply)
   return table.concat(parts)
 end
 
--- The answer of this very run, if it was sent before; or -1 when a later one has run, so that the caller does not
--- await this one.
+-- Returns the reply of this run, if it was sent before; or -1 if a later one has run, so its caller no longer waits.
 local function answered()
   local kept = redis.call('GET', record)
   if kept then
@@ -36,8 +35,8 @@ local function answered()
   end
 end
 
--- Stops at the first error. The record comes last: where even that is refused, as at the memory limit, nothing has
--- been written, and to run again is harmless.
+-- Stops at the first error. The record is written last: if even that is refused, as at the memory limit, nothing has
+-- been written, and running again does no harm.
 local function run()
   local answers = {}
   local at = tonumber(names) + 1
@@ -53,7 +52,7 @@ local function run()
   local answer = '*' .. #answers .. '\r\n' .. table.concat(answers)
   local kept = redis.pcall('SET', record, number .. ' ' .. answer, 'PX', keep_ms)
   if kept.err and string.find(kept.err, 'READONLY', 1, true) then
-    return kept -- a primary no more, so nothing has been written: another server must be asked
+    return kept -- no longer a primary, so nothing was written: ask another server
   end
   return answer
 end

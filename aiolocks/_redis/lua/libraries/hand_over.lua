@@ -1,15 +1,53 @@
--- Handing over what is free to the first waiter in the queue whose session can be told.
--- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog; and `queue` and
--- `uptime`.
+-- Hands over what is free to the first waiter in the queue whose session can be notified. It also knows how long the
+-- server has been up, for waiters that ask for an uptime (W22): a server that restarted with less data than it had must
+-- not grant what others still hold by what it said before.
+-- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog, busy_for; and
+-- `queue`.
 
-local base = string.sub(queue, 1, -7) -- with which every key beside the holder begins
+-- Returns the uptime in seconds; or nil if this user has no right to run INFO.
+local function seconds_up()
+  local told = redis.pcall('INFO', 'server')
+  return type(told) == 'string' and tonumber(string.match(told, 'uptime_in_seconds:(%d+)'))
+end
+
+-- The reply to a request that asks for an uptime, if the uptime is not known.
+local function uptime_unknown()
+  return redis.error_reply(
+    'NOPERM min_uptime has to know how long the server has been up: give this Redis user the right +info'
+  )
+end
+
+-- equivalent: constant, -2 is larger
+local young_ms = -2 -- for how long the server is too young for what is asked of this script; -2: it is old enough
+
+local uptime -- in seconds, asked once for all that come first in the queue; false if it is not known
+
+-- True if the server is old enough for the first waiter. It is not if this user has no right to ask: the sessions of
+-- the waiters have it, and re-check within a second.
+local function is_up_for(needed_s)
+  if uptime == nil then
+    uptime = seconds_up() or false
+  end
+  local missing = uptime and needed_s - uptime or 1
+  if missing > 0 then
+    young_ms = math.max(young_ms, 1000 * missing)
+  end
+  return missing <= 0
+end
+
+-- Returns for how many ms nothing can be had, as `busy_for` does; or for how many the server is too young, if longer.
+local function not_before()
+  return math.max(busy_for(), young_ms)
+end
+
+local base = string.sub(queue, 1, -7) -- the prefix of all other keys of the name
 -- defect: W21-entries
-local MOST_LOOKED_AT = 50 -- entries, the dead and the refused among them: a script keeps all others from the server
+local MOST_LOOKED_AT = 50 -- W21: maximum number of entries, dead sessions and refusals included
 local looked_at = 0
-local more = false -- something may still be free
-local held_back = false -- the first in line waits, and so do all behind it
+local more = false -- something can still be free
+local held_back = false -- the first waiter has to wait, and so have all behind it
 
--- The session whose first waiter was taken out of its line moves to the place of the next.
+-- W2: the session whose first waiter was removed moves to the place of its next one.
 local function move_on(head, line, next_entry)
   if next_entry then
     redis.call('ZADD', queue, redis.call('ZSCORE', line, next_entry), head) -- defect: W2-move-on
@@ -25,7 +63,8 @@ local function notify(other, token, number, terms)
   return not (type(reply) == 'table' and reply.err)
 end
 
--- Gives a waiter of another session what it waits for, and says whether it could be told; if not, nothing is given.
+-- Grants to a waiter of another session, if that session can be notified (W1). Returns false if not, and grants
+-- nothing.
 local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
   if not polls and subscribers(head) == 0 then
     return false
@@ -33,22 +72,22 @@ local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, po
   local life_left = not next_entry and redis.call('PTTL', line)
   redis.call('ZREM', line, entry)
   -- defect: W11-two-looks
-  local _, text = grant(token, polls and math.min(2 * polls, tonumber(ttl_ms)) or ttl_ms, permits)
+  local _, text = grant(token, polls and math.min(2 * polls, ttl_ms) or ttl_ms, permits)
   if polls or notify(head, token, text, ttl_ms) then -- defect: W9-notify
     move_on(head, line, next_entry)
     return true
   end
   take_back(token)
-  redis.call('ZADD', line, redis.call('ZSCORE', queue, head), entry) -- the session still stands at its place
+  redis.call('ZADD', line, redis.call('ZSCORE', queue, head), entry) -- the session still has its place
   if life_left then
     redis.call('PEXPIRE', line, life_left)
   end
   return false
 end
 
--- Tells the session of the first in line that what is in the way ends in so many ms, and that it is to look again then: by
--- the reply, to whose list *grants* is added a fence of -3, if it is the asking one. Without it, it would look when the
--- lease that was in the way had been to end, or in a second.
+-- W18: tells the session of the first waiter to re-check in so many ms, when the cooling lease ends. If that is the
+-- session that asks, a fence of -3 is added to the list *grants* of the reply. Without this the session would re-check
+-- when the lease was expected to end, or in a second.
 local function tell_when(grants, left_ms)
   local head = redis.call('ZRANGE', queue, '0', '0')[1]
   if head == session then
@@ -58,18 +97,19 @@ local function tell_when(grants, left_ms)
   end
 end
 
--- Gives what is free to the first waiters, and tells them. Grants for the asking session are added to the list *grants*
--- instead, as token, fence, ttl_ms; a fence of -1 says "refused", with the limit in force in place of the TTL; and one of
--- -2 says "more": something may still be free, and the session that reads it is to ask again, which both the asking
--- session and that of the first in line are told.
--- It cannot stop half-way: its first write takes an entry out or sets an expiry, which the server accepts even
--- at its memory limit, and then all others. No session is told before its entry is out: a server that refuses writes
--- altogether has then refused that one. PUBLISH and NUMSUB, which rights may forbid, are protected calls.
--- *rank*: the session's place in the queue, if that is known.
+-- Grants what is free to the first waiters, and notifies their sessions. Grants for the session that asks are added to
+-- the list *grants* instead, as token, fence, ttl_ms. A fence of -1 means "refused", with the limit in force in place
+-- of the TTL.
+-- A fence of -2 means "more" (W21): something can still be free, and the session is to ask again. The session that asks
+-- and the session of the first waiter are both told.
+-- W9: it cannot stop half-way. Its first write removes an entry or sets an expiry, which the server accepts even at its
+-- memory limit, and then all others. No session is notified before its entry is removed: a server that refuses all
+-- writes has then refused that one. PUBLISH and NUMSUB, which the user's rights can forbid, are protected calls.
+-- *rank* is the place of the session in the queue, if known.
 local function hand_over(grants, rank)
   rank = tonumber(rank) or redis.call('ZRANK', queue, session)
   if not rank and redis.call('EXISTS', waiters) == 1 then -- defect: W2-stand-again
-    keep_queue() -- waiters of this session that were passed over stand in it again: the reply can reach them
+    keep_queue() -- W2: waiters of this session that were passed over return, because the reply can reach them
   end
   local head = rank == 0 and session or redis.call('ZRANGE', queue, '0', '0')[1] -- defect: W2-first
   local all_free_given = false
@@ -81,14 +121,14 @@ local function hand_over(grants, rank)
     local first = redis.call('ZRANGE', line, '0', '1') -- defect: W2-line
     local entry, next_entry = first[1], first[2]
     if not entry then
-      redis.call('ZREM', queue, head) -- a dead session -- defect: W2-dead
+      redis.call('ZREM', queue, head) -- W2: a dead session -- defect: W2-dead
     else
       local token, ttl_ms, permits, needed_s = string.match(entry, '^(%S+) (%d+) (%d+) ?(%d*)') -- defect: W4-terms
-      -- A session without a channel names itself `poll<ms>-…`: it finds its grant at its next re-check.
+      -- W11: a session without a channel is called `poll<ms>-…`, and finds its grant at its next re-check.
       local polls = not here and tonumber(string.match(head, '^poll(%d+)%-')) -- defect: W11-polls
       local verdict, amount = 'yes', 1
       if can_grant then
-        verdict, amount = can_grant(tonumber(permits), token, true)
+        verdict, amount = can_grant(permits, token, true)
       end
       if needed_s ~= '' and verdict == 'yes' and not is_up_for(needed_s) then
         verdict = 'later'
@@ -103,7 +143,7 @@ local function hand_over(grants, rank)
           notify(head, token, '-1', amount)
         end
       elseif verdict == 'later' then
-        -- An unreachable head that waits for more than is free would keep the rest from what is.
+        -- W12: a head that cannot be reached, and waits for more than is free, must not block the others.
         if amount == 0 or here or polls or subscribers(head) > 0 then -- defect: W12-later
           all_free_given, held_back = true, true
           break
@@ -117,10 +157,10 @@ local function hand_over(grants, rank)
           move_on(head, line, next_entry)
           grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = token, text, ttl_ms
         else
-          -- slow path: another session has to be told
+          -- slow path: another session has to be notified
           given = hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
           if not given then
-            redis.call('ZREM', queue, head) -- passed over; its own next re-check puts it back -- defect: W2-passed-over
+            redis.call('ZREM', queue, head) -- W2: its next re-check puts it back -- defect: W2-passed-over
           end
         end
         if given and (not can_grant or full and full()) then

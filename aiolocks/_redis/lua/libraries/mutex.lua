@@ -1,23 +1,24 @@
--- A mutex: one key with `token fence` in it for as long as the lease lasts; a third word is a mark:
---   R  revoked: it goes on until its holder releases it or it ends, and nothing extends it
---   C  cooling: its holder has released it, and it is no one's lease, but keeps the name taken until it ends
---   O  offered: its holder has handed it off under a secret, which stands in place of its token until it is adopted
--- An older version of these scripts knows no third word. It tells a holder who renews that it holds nothing, so that it
--- stops; lets its guard write, as it is the only holder still; has its token wait in line, if an acquire of it was sent
--- twice; releases it as any other, and grants nothing beside it.
+-- A mutex: one key with `token fence`, which lives as long as the lease. A third word is a mark (W16, W17, W18):
+--   R  revoked: the lease goes on until its holder releases it or it ends, and nothing extends it
+--   C  cooling: its holder has released it; it is no one's lease, but it keeps the name taken until it ends
+--   O  offered: its holder has handed it off under a secret, which replaces its token until the lease is adopted
+-- An older version of these scripts does not know the third word. It tells a holder that renews that it holds nothing,
+-- so the holder stops. It lets the guard of that lease write, because this is still the only holder. If an acquire of
+-- the token was sent twice, it queues the token. It releases the lease like any other, and grants nothing that excludes
+-- it.
 -- Needs the names: holder, fence; queue, waiters, session for `hand_on`; and `numbers`.
 
 local function instant()
   return micros()
 end
 
--- A fencing token outgrows all earlier ones even when they were forgotten, because the clock has moved on. It nearly
--- always has, so that the time is written first and looked at then; 86400 s are a day. Returns the number, and the
--- same as text.
+-- P8: a fencing token is larger than all earlier ones, even if they were forgotten, because the clock has moved on. It
+-- nearly always has, so the time is written first and compared afterwards. The key lives for a day. Returns the fencing
+-- token, as a number and as text.
 local function grant(token, ttl_ms)
   local number, text = micros()
-  local last = tonumber(redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0)
-  if last >= number then -- defect: P8-fence
+  local last = redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0
+  if last - number >= 0 then -- defect: P8-fence
     number = last + 1
     text = string.format('%.0f', number)
     redis.call('SET', fence, text, 'EX', '86400')
@@ -26,10 +27,11 @@ local function grant(token, ttl_ms)
   return number, text
 end
 
--- Gives a mutex that is being released to the next waiter of this session, which is the first in the queue, and returns
--- what to answer; or nothing, where there is no waiter behind that one, or there is more to do or to ask. `hand_over` would do the
--- same in twice the time: here the holder is overwritten, and the fencing token that it had, *last*, is the last of all.
--- The first write takes a waiter out: it is allowed at the memory limit, and then so are all others.
+-- W7: hands a mutex that is being released to the next waiter of this session, which is the first in the queue. Returns
+-- the reply, or nil if no other waiter of the session is behind that one, or there is more to do or to ask. `hand_over`
+-- would do the same in twice the time; here the holder is overwritten, and *last*, its fencing token, is the last of
+-- all.
+-- W9: the first write removes a waiter, which is allowed at the memory limit, and then all writes are.
 local function hand_on(last)
   local first = redis.pcall('ZRANGE', waiters, '0', '1', 'WITHSCORES')
   local entry, next_entry, next_ticket = first[1], first[3], first[4]
@@ -42,7 +44,7 @@ local function hand_on(last)
     return
   end
   redis.call('ZREM', waiters, entry)
-  -- Its expiry is set once a minute.
+  -- The expiry is set once a minute.
   if last < number - number % 60000000 or not redis.call('SET', fence, text, 'XX', 'KEEPTTL') then
     redis.call('SET', fence, text, 'EX', '86400')
   end
@@ -51,13 +53,13 @@ local function hand_on(last)
   return '1 ' .. next_token .. ' ' .. text .. ' ' .. ttl_ms
 end
 
--- What a value says: the holder's token, its fencing token, and its mark, or an empty text.
+-- Returns what a value says: the holder's token, its fencing token, and its mark or an empty text.
 local function parts_of(value)
   local token, number, mark = string.match(value, '^(%S+) (%d+) ?(%u?)$')
-  return token or value, tonumber(number) or 0, mark or '' -- other libraries put any text of their own there
+  return token or value, tonumber(number) or 0, mark or '' -- other libraries write any text of their own
 end
 
--- Returns the same of the current holder, or nothing.
+-- Returns the same for the current holder, or nil.
 local function held_by()
   local value = redis.call('GET', holder)
   if value then
@@ -65,9 +67,9 @@ local function held_by()
   end
 end
 
--- Keeps a mutex whose holder lets go of it taken until *min_hold_ms* after its grant, and returns for how long that is, in
--- ms; 0 if that was done before, and nothing changes; or nothing, if it is to be released as any other. A clock that was
--- stepped makes that time no longer than *min_hold_ms* from now on.
+-- W18: a released mutex stays taken until *min_hold_ms* after its grant. Returns the ms until then; 0 if the lease is
+-- cooling already, and nothing changes; nil if it is to be released at once. After a step of the clock it is
+-- *min_hold_ms* from now at most.
 local function cool(value, min_hold_ms)
   local _, number, mark = parts_of(value)
   if mark == 'C' then
@@ -76,34 +78,34 @@ local function cool(value, min_hold_ms)
   if min_hold_ms and number > 0 and mark == '' then
     local left_ms = math.floor(math.min(number - micros(), 0) / 1000) + min_hold_ms
     if left_ms > 0 then
-      redis.call('PEXPIRE', holder, left_ms) -- first a write that is allowed at the memory limit: then so is the next
+      redis.call('PEXPIRE', holder, left_ms) -- W9: allowed at the memory limit, and then so is the next write
       redis.call('SET', holder, value .. ' C', 'PX', left_ms)
       return left_ms
     end
   end
 end
 
--- The last fencing token; it stands beside the holder's, if the holder is one of this library's.
+-- Returns the last fencing token: that of the holder, if one of this library holds the mutex.
 local function last_fence(number)
   -- equivalent: constant, smaller than any time
   return number and number > 0 and number or tonumber(redis.call('GET', fence) or 0)
 end
 
--- No script ever shortens a lease: the holder may count on what it was told before. There is one holder at most, so
--- that its token is not looked at.
+-- P3: no lease is ever shortened, because its holder relies on what it was told before. There is one holder at most, so
+-- its token is not compared.
 local function extend(_, ttl_ms)
-  if redis.call('PTTL', holder) < tonumber(ttl_ms) then
+  if redis.call('PTTL', holder) - ttl_ms < 0 then
     redis.call('PEXPIRE', holder, ttl_ms)
   end
 end
 
--- How long the lease in the way lasts unless renewed, in ms; -1 when it has no end, -2 when there is none.
+-- Returns for how many ms the lease lasts unless renewed; -1 if it has no end, -2 if there is none.
 local function busy_for()
   return redis.call('PTTL', holder)
 end
 
--- For handing over: the only lease there is ends by itself; and there is nothing to ask, as one holder can always be
--- granted a free mutex, and no other beside it.
+-- For `hand_over`: the only lease ends by itself. There is nothing to ask, because a free mutex can always be granted
+-- to one holder, and to no second one.
 local backlog = false
 local can_grant, full
 

@@ -1,23 +1,23 @@
--- The server's own clock, the only one that scripts go by, as clients' clocks differ; numbers as text; and lists as
+-- The clock of the server, the only one that scripts use, because clients' clocks differ; numbers as text; lists as
 -- arguments.
 
 local DAY_MS = 86400000
 
--- Returns the time in µs, below 2^53 until the year 2255; and the same as text, as Lua would print 1.79e+15.
+-- Returns the time in µs, which is below 2^53 until the year 2255; and the same as text: Lua would print 1.79e+15.
 local function micros()
   local time = redis.call('TIME')
   local text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-  return tonumber(text), text
+  return text + 0, text
 end
 
--- A number as text. Lua would print those of 15 digits and more as 1.79e+15; as an argument of a command it needs none,
--- for which Redis takes 17 digits.
+-- Returns a number as text. Lua would print one of 15 digits or more as 1.79e+15. As an argument of a command it can
+-- stay a number: Redis takes 17 digits.
 local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Returns the entries of a list from one place to another, of which there is one at least, as arguments. Some managed
--- servers forbid `unpack`.
+-- Returns the entries of a list between two places as arguments; there must be at least one. Some managed servers
+-- forbid `unpack`.
 local function spread(list, from, to)
   if from >= to then
     return list[to]
@@ -25,5 +25,5 @@ local function spread(list, from, to)
     return list[from], spread(list, from + 1, to)
   end
   return list[from], list[from + 1], list[from + 2], list[from + 3], list[from + 4], list[from + 5], list[from + 6],
-    list[from + 7], spread(list, from + 8, to) -- in eights, as each step copies all that follows
+    list[from + 7], spread(list, from + 8, to) -- in eights, because each step copies all that follow
 end

@@ -1,27 +1,28 @@
--- Revoking leases: those whose fencing tokens are from *first* to *last*.
--- Needs the names: first, last; for `revoke_some` holders, meta, place, tombstone_ms, of the primitive drop, and `numbers`
--- and `leases`.
+-- W16: revokes the leases whose fencing tokens are from *first* to *last*.
+-- Needs the names: first, last; for `revoke_some` holders, meta, place, tombstone_ms; and `numbers`, `leases` and
+-- `books`.
 
--- A first write that is allowed at the memory limit: then so are all others. *left* is what the key lasts, in ms.
+-- W9: a first write that is allowed at the memory limit, and then all are. *left* is the TTL of the key in ms.
 local function keep_as_it_is(key, left)
   if left >= 0 then
     redis.call('PEXPIRE', key, math.max(left, 1))
   end
 end
 
--- Whether a lease with this fencing token is meant to be revoked.
+-- True if the lease with this fencing token is to be revoked.
 local function is_meant(number)
   return number - first >= 0 and number - last <= 0
 end
 
 -- Marks the leases that are meant, and what has grown from them; or ends them, or only looks, as *tombstone_ms* says.
--- Unless it only looks it always ends those that were released before and are only in the way, or were handed off and
--- not adopted; of such the ms are 0. Takes some holders, in the order in which their leases end: one that is renewed
--- meanwhile comes later. Returns what the script is to answer.
+-- Unless it only looks, it always ends leases that are cooling or offered, because no body relies on them; their ms are
+-- 0. One script takes some of the holders, in the order in which their leases end, so a lease that is renewed meanwhile
+-- comes later.
+-- Returns the first part of the reply.
 local function revoke_some()
   local from, next_place = place == '' and '(' .. now_ms or place, ''
   local some = redis.call('ZRANGEBYSCORE', holders, from, '+inf', 'LIMIT', 0, MOST)
-  if #some == MOST then -- all that end at the same time belong together
+  if #some == MOST then -- leases that end at the same time stay together
     local ends = redis.call('ZSCORE', holders, some[MOST])
     some, next_place = redis.call('ZRANGEBYSCORE', holders, from, ends), '(' .. ends
   end
@@ -39,7 +40,7 @@ local function revoke_some()
       local left = unused and 0 or math.max(redis.call('ZSCORE', holders, token) - now_ms, 1)
       answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] =
         number, left, tonumber(string.match(terms or '', '^%d+') or 0)
-      -- A hash that was deleted has no place for a mark.
+      -- If the hash was deleted there is no place for a mark.
       answer[1] = (not terms or answer[1] == -1) and -1 or math.max(answer[1], left)
       if terms and mark == '' then
         marked[#marked + 1], marked[#marked + 2] = token, terms .. ' R'
@@ -55,7 +56,7 @@ local function revoke_some()
   if tombstone_ms ~= '0' then
     answer[1] = 0
     for _, token in ipairs(meant) do
-      drop(token) -- first a write that frees memory: then all others are allowed
+      drop(token) -- W9: this write frees memory, and then all are allowed
       redis.pcall('SET', holders .. ':t:' .. token, 'R', 'PX', math.max(longest, tombstone_ms))
     end
   elseif meant[1] then

@@ -1,5 +1,5 @@
--- The version of a plain value: `write-digest`, where the mark beside the value says which write made it. A value that
--- its mark does not describe was written by a program that leaves none; then the digest alone tells it from others.
+-- The version of a plain value: `write-digest`, if the mark next to the value names the write that made it. A value
+-- that does not match its mark was written by a program that leaves no mark; its version is the digest alone.
 -- Needs the names: value, mark.
 
 -- The server in memory has no sha1hex.
@@ -17,7 +17,7 @@ end
 
 local ABSENT = 'absent'
 
--- Returns the value, or false, and its version; and whether there is no mark at all, as none lasts for ever.
+-- Returns the value, or false, and its version; and true if there is no mark, because no mark lasts for ever.
 local function look()
   local now = redis.call('GET', value)
   if not now then

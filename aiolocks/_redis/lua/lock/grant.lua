@@ -1,49 +1,41 @@
--- Grant the lock to one holder, or put it in the queue, or say that it is busy.
+-- Grant the lock to one holder, or add it to the queue, or report that it is busy.
 --
 -- KEYS[1]  holder     string  `token fence [mark]` of the current holder; its TTL is the lease
 -- KEYS[2]  fence      string  last fencing token; outlives the last grant by a day
 -- KEYS[3]  queue      zset    session -> ticket of its first waiter
--- KEYS[4]  waiters    zset    entry of this session's waiters -> ticket
--- KEYS[5]  tombstone  string  there when this token was withdrawn
+-- KEYS[4]  waiters    zset    entry of each waiter of this session -> ticket
+-- KEYS[5]  tombstone  string  exists if this token was withdrawn
 -- KEYS[6]  highest    string  the newest ticket of all, for a day
--- ARGV[1]  token      bytes   who asks
+-- ARGV[1]  token      bytes   token of the request
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     always 1
--- ARGV[4]  ticket     int     the place this token had before, or 0; its complement (-1, …): only ask;
---                             or +, when it asks for the first time and a short answer will do
--- ARGV[5]  session    bytes   whom to tell
--- ARGV[6]  channels   bytes   start of every session's channel
--- ARGV[7]  life_ms    int     how long the session is taken for alive without a re-check
--- ARGV[8]  needed_s   int     the uptime in seconds that the server must have; left out: any will do, and so it is if
---                             the ticket is +
--- returns  fencing token, when nothing was in the way; or minus the ticket, the short answer that it waits; else
---          {'granted', fencing token, grants for this session: of each its token, fencing token, ttl_ms}
+-- ARGV[4]  ticket     int     the ticket this token had before, or 0; its complement (-1, …): do not wait; or
+--                             +: the first request of the token, for which a short reply is enough
+-- ARGV[5]  session    bytes   session that asks
+-- ARGV[6]  channels   bytes   prefix of every session's channel
+-- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
+-- ARGV[8]  needed_s   int     minimum uptime of the server in seconds; left out: any; never given
+--                             with the ticket +
+-- returns  the fencing token if it was free; or minus the ticket, the short reply that the token waits; else
+--          {'granted', fencing token, grants for this session: the token, fencing token and ttl_ms of each}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…};
---          {'withdrawn'}, when this token is granted nothing any more: it was undone, or its lease is revoked;
---          {'young', ms until the server has that uptime, grants…}, when that alone is in the way;
---          where it is free, and the server too young for the first in line, its ms stand in place of the lease's;
---          where there are no grants, 0 may stand for the list
--- uses     numbers, mutex, queue, uptime, hand_over
-local missing_s = 0 -- seconds of uptime
-if needed_s then
-  -- slow path
-  local up = seconds_up()
-  if not up then
-    return uptime_unknown() -- before anything is written
-  end
-  missing_s = needed_s - up
-end
+--          {'withdrawn'} if nothing is granted to this token any more: it was undone, or its lease has a mark;
+--          {'young', ms until the server has that uptime, grants…} if only the uptime is missing;
+--          if it is free, and the server too young for the first waiter, its ms replace those of the lease;
+--          without grants, 0 can replace the list
+-- uses     numbers, mutex, queue, hand_over, newcomer
+-- The tombstone counts four times.
 -- defect: W10-existing
-local existing = redis.call('EXISTS', holder, queue, waiters, tombstone, tombstone, tombstone, tombstone) -- 4 times
-if existing == 0 and missing_s <= 0 then -- defect: W10-free
+local existing = redis.call('EXISTS', holder, queue, waiters, tombstone, tombstone, tombstone, tombstone)
+if existing == 0 and young_ms < 0 then -- defect: W10-free
   return (grant(token, ttl_ms))
 end
 
-local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. PADDING
+local entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. (needed_s and ' ' .. needed_s or '') .. PADDING
 if ticket == '+' then
-  -- slow path: it has to wait, and a short answer may do; not where its own token holds the lock, as it was long on its
-  -- way and a later request came first, nor where that is buried
+  -- slow path: it has to wait, and a short reply is enough. W10: not if its own token holds the lock, because a later
+  -- request overtook this one; nor if that token is buried.
   local value = existing == 3 and redis.call('GET', holder)
   local place = value and string.sub(value, 1, #token) ~= token and enqueue_behind_own(entry) -- defect: W10-brief
   if place then
@@ -53,26 +45,19 @@ if ticket == '+' then
 end
 
 -- slow path: there is more to do, or to say
-if redis.call('EXISTS', tombstone) == 1 then -- defect: W10-buried
-  return { 'withdrawn' } -- this request was overtaken by its own undo
-end
-local young = missing_s > 0
-if needed_s then
-  entry = token .. ' ' .. ttl_ms .. ' ' .. permits .. ' ' .. needed_s .. PADDING
-  young_ms = young and 1000 * missing_s or young_ms
-end
+local young = young_ms > 0
 local owner, number, mark = held_by()
-if owner == token and mark ~= '' then
-  return { 'withdrawn' } -- else it would wait in line behind itself
+if redis.call('EXISTS', tombstone) == 1 or owner == token and mark ~= '' then -- defect: W10-buried
+  return { 'withdrawn' }
 elseif owner == token then
-  -- slow path: asked again, because the first answer was lost or is old: the same grant
+  -- slow path: P6: asked again, because the first reply was lost or is old: the same grant
   extend(token, ttl_ms)
   leave(entry)
   return { 'granted', number, 0 } -- defect: W10-fence
 end
 
 if not owner then
-  last_fence() -- a key of another type is an error before anything is changed
+  last_fence() -- W9: a key of another type fails before anything is changed
 end
 local place_in_line, busy_ms
 if string.sub(ticket, 1, 1) ~= '-' then
@@ -86,12 +71,12 @@ elseif owner then
   return { 'busy', busy_for(), 0 }
 end
 
--- slow path: it is free, and others may have waited for longer
+-- slow path: W7: it is free, and others may have waited for longer
 local grants = {}
 hand_over(grants) -- defect: W7-grant
 owner, number = held_by()
 -- defect: W21-past-queue
-if not owner and not more and not held_back and not young then -- no session that could be told was in the queue
+if not owner and not more and not held_back and not young then -- no session in the queue can be notified
   number = grant(token, ttl_ms)
   owner = token
 end

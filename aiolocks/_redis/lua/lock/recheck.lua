@@ -1,20 +1,20 @@
--- Say how a session's waiters stand, keep them in the queue, and mend what has got stuck. Never creates a waiter.
+-- Report the state of a session's waiters, keep them in the queue, and hand over what is free. Never creates a waiter.
 --
 -- KEYS[1]  holder    string  `token fence [mark]` of the current holder
 -- KEYS[2]  fence     string  last fencing token
 -- KEYS[3]  queue     zset    session -> ticket of its first waiter
--- KEYS[4]  waiters   zset    entry of this session's waiters -> ticket
--- ARGV[1]  session   bytes   who asks
--- ARGV[2]  channels  bytes   start of every session's channel
--- ARGV[3]  life_ms   int     how long the session is taken for alive without a re-check
--- ARGV[4…] entries   bytes   the waiters it believes to have
+-- KEYS[4]  waiters   zset    entry of each waiter of this session -> ticket
+-- ARGV[1]  session   bytes   session that asks
+-- ARGV[2]  channels  bytes   prefix of every session's channel
+-- ARGV[3]  life_ms   int     how long the session counts as alive without a re-check
+-- ARGV[4…] entries   bytes   the waiters that the session believes to have
 -- returns  {subscribers, ms until the holder's lease can end, last fencing token, 1 if the session had been passed
---          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant,
---          or 0 for a waiter that is not known here, or was granted what is revoked: it must ask
--- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
--- uses     numbers, mutex, queue, uptime, hand_over
+--          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0
+--          for a waiter that must ask again: it is not known here, or its lease is revoked
+-- If it is free, and the server too young for the first waiter, its ms replace those of the lease.
+-- uses     numbers, mutex, queue, hand_over
 -- defect: W3-recheck
-redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
+redis.call('PEXPIRE', waiters, life_ms) -- W9: this write is allowed at the memory limit, and then all are
 local owner, number, mark = held_by()
 local function granted(token)
   return token == owner and number, mark

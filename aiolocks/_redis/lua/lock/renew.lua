@@ -1,20 +1,20 @@
--- Extend the lease of the holder, and of no other. Never creates a lease and never shortens one.
+-- Extend the lease of the holder, and of no other. Never creates a lease and never shortens one (P3, P5).
 --
 -- KEYS[1]  holder  string  `token fence [mark]` of the current holder
--- ARGV[1]  token   bytes   who asks
--- ARGV[2]  ttl_ms  int     how long the lease lasts from now on, at least
--- returns  1, or 0 when another holds it, or none; -1 when it is revoked
+-- ARGV[1]  token   bytes   token of the request
+-- ARGV[2]  ttl_ms  int     minimum time that the lease lasts from now on
+-- returns  1; 0 if the token does not hold it; -1 if its lease is revoked
 -- uses     mutex
 local value = redis.call('GET', holder)
 if not value or (string.match(value, '^(%S+) %d+$') or value) ~= token then
   -- slow path
   local owner, _, mark = parts_of(value or '')
-  if owner ~= token then -- it was revoked by force, if its tombstone says so
+  if owner ~= token then -- W16: revoked by force, if its tombstone says so
     mark = redis.call('GET', holder .. ':t:' .. token)
   end
   return mark == 'R' and -1 or 0 -- defect: P5-renew
 end
-if redis.call('PTTL', holder) < tonumber(ttl_ms) then -- defect: P3-renew
+if redis.call('PTTL', holder) - ttl_ms < 0 then -- defect: P3-renew
   redis.call('PEXPIRE', holder, ttl_ms) -- defect: W9-renew
 end
 return 1

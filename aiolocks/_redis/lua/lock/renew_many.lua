@@ -1,16 +1,16 @@
--- Extend the leases of many locks, each for its holder and for no other. Never creates a lease and never shortens one.
+-- Extend the leases of many locks, each for its holder and for no other (W21). Never creates or shortens a lease.
 --
 -- KEYS[1…]  holders  string  `token fence [mark]` of the current holder of each
--- ARGV[1…]  terms    bytes   of each its token, and how long its lease lasts from now on (ms), at least
--- returns  for each 1; or 0 when `renew` must be asked, which says why: another holds it, or none, it is marked, or
---          Redis refused it
+-- ARGV[1…]  terms    bytes   for each its token, and the minimum time that its lease lasts from now on (ms)
+-- returns  for each 1; or 0 if the caller must ask `renew`, which says why: the token does not hold it, it has a mark,
+--          or Redis refused it
 local answers = {}
 for at, holder in ipairs(holders) do
   local token, ttl_ms = terms[2 * at - 1], terms[2 * at]
   local value = redis.pcall('GET', holder)
   -- defect: W21-renewed
   local renewed = type(value) == 'string' and (string.match(value, '^(%S+) %d+$') or value) == token
-  if renewed and redis.call('PTTL', holder) < tonumber(ttl_ms) then -- defect: P3-renew-many
+  if renewed and redis.call('PTTL', holder) - ttl_ms < 0 then -- defect: P3-renew-many
     renewed = redis.pcall('PEXPIRE', holder, ttl_ms) == 1
   end
   answers[at] = renewed and 1 or 0

@@ -1,14 +1,14 @@
--- Say who waits, of any kind of holder. Changes nothing.
+-- Report who waits, for any kind of name. Changes nothing.
 --
--- A part of them: each session costs a command, and each waiter a line in the answer.
+-- W21: in parts, because each session costs a command, and each waiter three fields of the reply.
 --
 -- KEYS[1]  queue   zset  session -> ticket of its first waiter
--- ARGV[1]  first   int   place of the first session to tell of, from 0
--- ARGV[2]  skip    int   how many of its waiters were told of before
--- returns  {place of the session to go on from, or -1; how many of its waiters to skip; µs by the server's clock; and for
---          each waiter, in one list, its token, its ticket, its permits}
+-- ARGV[1]  first   int   place of the first session to report, from 0
+-- ARGV[2]  skip    int   how many of its waiters were reported before
+-- returns  {place of the session to continue from, or -1; how many of its waiters to skip; µs by the server's clock;
+--          and for each waiter, in one list, its token, its ticket, its permits}
 -- uses     numbers
-local MOST_TOLD = 500 -- waiters, and sessions looked at
+local MOST_TOLD = 500 -- maximum number of waiters, and of sessions
 local place, skipped = tonumber(first), tonumber(skip)
 local _, now = micros()
 local answer = { -1, 0, now }

@@ -1,8 +1,8 @@
--- Give all levels of a path one fencing token, larger than any that was given at one of them.
+-- Give all levels of a path one fencing token, larger than all that were granted at any of them (P8).
 --
 -- KEYS[1…] metas   hash   fence, ttl, held, line; and token -> `mode fence [mark]`; one for each level
--- ARGV[1…] tokens  bytes  who holds it, at each level
--- returns  int  the fencing token; or 0 when one of the leases is not there any more, or has a mark
+-- ARGV[1…] tokens  bytes  token of the holder at each level
+-- returns  int  the fencing token; or 0 if one of the leases has ended, or has a mark
 -- uses     numbers
 local given, newest, modes, alike, known = {}, 0, {}, true, {} -- equivalent: 1, smaller than any time
 for level, meta in ipairs(metas) do
@@ -16,13 +16,13 @@ for level, meta in ipairs(metas) do
   newest = math.max(newest, tonumber(found[2] or 0))
 end
 if alike then
-  return given[1] -- asked again: the same token
+  return given[1] -- P6: asked again
 end
 local number = math.max(newest + 1, (micros()))
 local text = digits(number)
 for level, meta in ipairs(metas) do -- defect: modes-sealed
   redis.call('HSET', meta, 'fence', text, tokens[level], modes[level] .. ' ' .. text)
-  -- What is held is as it was, and may be relied on as before: the witness beside it goes along.
+  -- W21: the counts are the same, so their witness changes with the fencing token.
   local before, held = known[level][2], known[level][3]
   if before and held and string.sub(held, 1, #before + 1) == before .. ' ' then
     redis.call('HSET', meta, 'held', text .. string.sub(held, #before + 1))

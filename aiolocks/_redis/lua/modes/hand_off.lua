@@ -1,4 +1,4 @@
--- The same of a name that is held in modes.
+-- As for a semaphore, but the name is held in modes.
 --
 -- like     semaphore/hand_off
--- uses     numbers, leases, modes
+-- uses     numbers, leases, modes, books

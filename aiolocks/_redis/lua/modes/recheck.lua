@@ -1,20 +1,20 @@
--- Say how a session's waiters stand, keep them in the queue, and mend what has got stuck. Never creates a waiter.
+-- Report the state of a session's waiters, keep them in the queue, and hand over what is free. Never creates a waiter.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
--- KEYS[4]  waiters   zset   entry of this session's waiters -> ticket
--- ARGV[1]  session   bytes  who asks
--- ARGV[2]  channels  bytes  start of every session's channel
--- ARGV[3]  life_ms   int    how long the session is taken for alive without a re-check
--- ARGV[4…] entries   bytes  the waiters it believes to have
+-- KEYS[4]  waiters   zset   entry of each waiter of this session -> ticket
+-- ARGV[1]  session   bytes  session that asks
+-- ARGV[2]  channels  bytes  prefix of every session's channel
+-- ARGV[3]  life_ms   int    how long the session counts as alive without a re-check
+-- ARGV[4…] entries   bytes  the waiters that the session believes to have
 -- returns  {subscribers, ms until a lease can end, last fencing token, 1 if the session had been passed over, answers,
 --          grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0 for a waiter
---          that is not known here
--- Where something is free, and the server too young for the first in line, its ms stand in place of the lease's.
+--          that must ask again: it is not known here
+-- If something is free, and the server too young for the first waiter, its ms replace those of the lease.
 local asking = ''
--- uses     numbers, leases, modes, queue, uptime, hand_over
-redis.call('PEXPIRE', waiters, life_ms) -- first a write that is allowed at the memory limit: then so are all others
+-- uses     numbers, leases, modes, books, queue, hand_over
+redis.call('PEXPIRE', waiters, life_ms) -- W9: this write is allowed at the memory limit, and then all are
 settle()
 local answers, passed_over = recheck(fence_of)
 local before = newest

@@ -1,16 +1,14 @@
--- Count holders and waiters, and say what could be had.
+-- Count holders and waiters, and report which modes can be had.
 --
 -- KEYS[1]  holders  zset  token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta     hash  fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
--- ARGV[1]  first    int   place of the first session whose waiters are counted, and of the first lease that is looked at,
---                         from 0
--- returns  {leases, the same, waiters of those sessions, last fencing token, 0 as there is no limit, place to go on
---          from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again; how many of
---          those leases were released and only min_hold keeps, and when the last of these ends (ms), or 0; and for each
---          mode 1 if no holder is in its way}
+-- ARGV[1]  first    int   place of the first session whose waiters are counted, and of the first lease, from 0
+-- returns  {leases, the same, waiters of those sessions, last fencing token, 0 for no limit, place to continue
+--          from, or 0; or -1 if the first was asked for and ended leases still count: ask again; how many of those
+--          leases are cooling (W18), and when the last of these ends (ms), or 0; and for each mode 1 if it fits}
 local asking = ''
--- uses     numbers, leases, modes, queue
+-- uses     numbers, leases, modes, books, queue
 settle()
 local waiting, next_session = count_waiting()
 local kept, kept_until_ms, next_lease = count_kept()

@@ -1,14 +1,14 @@
--- Say who holds the name on this server. Changes nothing.
+-- Report who holds the name on this server. Changes nothing.
 --
--- KEYS[1]  agreed  string  `fencing token` and whose it is: the largest accepted here
+-- KEYS[1]  agreed  string  the largest fencing token accepted here, and the token of its holder
 -- KEYS[2]  holder  string  `token fence [mark]` of the current holder
--- returns  as `lock/holders` does; with the fencing token that was accepted here, if it is of the same holder
+-- returns  as `lock/holders`, with the fencing token that was accepted here for the same holder
 local value = redis.call('GET', holder)
 local answer = { 0 }
 local token, fence, mark = string.match(value or '', '^(%S+) (%d+) ?(%a?)$')
-if value and mark ~= 'C' then -- which is kept for a while behind its holder
+if value and mark ~= 'C' then -- W18: a cooling lease has no holder
   local number, owner = string.match(redis.call('GET', agreed) or '', '^(%d+) (%S+)$')
-  -- One secret everywhere, behind the 11 letters of the session that speaks to the server; see tokens.py.
+  -- The secret is the same on all servers; the 11 letters before it name the session there (tokens.py).
   if owner and token and string.sub(owner, 12) == string.sub(token, 12) then
     fence = number
   end

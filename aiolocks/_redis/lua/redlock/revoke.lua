@@ -1,20 +1,22 @@
--- Say who holds this server; and have nothing extend that lease any more, or end it at once, if it is one of some.
+-- Report who holds the name on this server; and if it is one of the leases that are meant, revoke it (W16) or end it at
+-- once.
 --
--- KEYS[1]  agreed        string  `fencing token` and whose it is: the largest accepted here
+-- KEYS[1]  agreed        string  the largest fencing token accepted here, and the token of its holder
 -- KEYS[2]  holder        string  `token fence [mark]` of the current holder
 -- ARGV[1]  tombstone_ms  int     0: mark it; else end it at once, and bury its token for so long
--- ARGV[2…] meant         bytes   of the tokens that are meant the own parts, which are the same on all servers; none: only look
--- returns  {the own part of the holder's token, or an empty text when there is none any more; its fencing token, or 0 if
---          that was not accepted here; ms until its lease ends}
+-- ARGV[2…] meant         bytes   the secret parts of the tokens that are meant, the same on all servers; none: only
+--                                look
+-- returns  {the secret part of the holder's token, or an empty text if none is left; its fencing token, or 0 if that
+--          was not accepted here; ms until its lease ends}
 -- uses     mutex, revoke
-local OWN = -22 -- where it begins; see `_core/tokens`
+local OWN = -22 -- where the secret part begins; see `_core/tokens`
 local value = redis.call('GET', holder)
 local owner, _, mark = parts_of(value or '')
 local number, whose = string.match(redis.call('GET', agreed) or '', '^(%d+) (%S+)$')
 local left, own = redis.call('PTTL', holder), string.sub(owner, OWN)
 for _, one in ipairs(meant) do
-  if value and one == own and (tombstone_ms ~= '0' or mark == 'C') then -- or it was released before
-    redis.call('DEL', holder) -- first a write that frees memory: then all others are allowed
+  if value and one == own and (tombstone_ms ~= '0' or mark == 'C') then -- or it is cooling
+    redis.call('DEL', holder) -- W9: this write frees memory, and then all are allowed
     if tombstone_ms ~= '0' then
       redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms))
     end

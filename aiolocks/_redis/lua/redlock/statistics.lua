@@ -1,8 +1,8 @@
--- Say whether the name is held on this server, and the last fencing token that the server accepted. Changes nothing.
+-- Report whether the name is held on this server, and the last fencing token that it accepted. Changes nothing.
 --
--- KEYS[1]  agreed  string  `fencing token` and whose it is: the largest accepted here
+-- KEYS[1]  agreed  string  the largest fencing token accepted here, and the token of its holder
 -- KEYS[2]  holder  string  `token fence [mark]` of the current holder
--- returns  {1 when held, else 0; fencing token, or 0; server time (ms) until which only min_hold keeps it, or 0}
+-- returns  {1 if held, else 0; fencing token, or 0; server time (ms) until which it is cooling (W18), or 0}
 -- uses     numbers, mutex
 local number = string.match(redis.call('GET', agreed) or '', '^%d+') or 0
 local _, _, mark = held_by()

@@ -1,13 +1,13 @@
--- Run commands of the holder's own if its lease is the current one under each name, and never twice.
+-- Run commands of the holder, if its lease is the current one of each name, and never twice (W10).
 --
--- KEYS[1]  record   string  number of the last run for this lease, and what it answered
+-- KEYS[1]  record   string  number of the last run for this lease, and its reply
 -- KEYS[2…] held     keys    per name the `holders` and the `meta`, as in `renew`; then the keys of the commands
--- ARGV[1]  number   int     which run for this lease this is, from 1
--- ARGV[2]  keep_ms  int     how long a request that was sent before may still come
--- ARGV[3]  names    int     how many names are held by the lease
--- ARGV[4…] words    bytes   the token of each, then of each command the number of its words, then the words
--- returns  the answers, up to the first error, as an array in Redis's protocol; 0 when one of the tokens does not hold
---          its name, or -2 when that is revoked, and nothing was run; -1 when a later run has overtaken this one
+-- ARGV[1]  number   int     the number of this run for the lease, from 1
+-- ARGV[2]  keep_ms  int     how long a request that was sent before can still arrive
+-- ARGV[3]  names    int     how many names the lease holds
+-- ARGV[4…] words    bytes   the token of each name; then, for each command, the number of its words and the words
+-- returns  the replies up to the first error, as an array in Redis's protocol; 0 if one of the tokens does not hold its
+--          name, or -2 if that is revoked, and nothing was run; -1 if a later run has overtaken this one
 local holders, meta
 -- uses     numbers, leases, guard
 local before = answered()

@@ -1,28 +1,28 @@
--- Put a secret in place of the holder's token: nothing but `adopt`, a release or its end takes the lease from there.
+-- Replace the holder's token by a secret (W17). From then on only `adopt`, a release or its end can end the offer.
 --
 -- KEYS[1]  holders       zset    token -> server time (ms) at which its lease ends
--- KEYS[2]  meta          hash    what is known beside; and token -> `permits fence [mark]`
--- KEYS[3]  tombstone     string  keeps a late request of the old token from being granted
--- ARGV[1]  token         bytes   who holds
+-- KEYS[2]  meta          hash    the counts; and token -> `permits fence [mark]`
+-- KEYS[3]  tombstone     string  stops late requests of the old token
+-- ARGV[1]  token         bytes   token of the holder
 -- ARGV[2]  offered       bytes   the secret
--- ARGV[3]  ttl_ms        int     how long the lease lasts from now on, at least
--- ARGV[4]  tombstone_ms  int     how long such a request may come, or 0 when none can
--- returns  1, or 0 when the token holds nothing; -1 when it is revoked
+-- ARGV[3]  ttl_ms        int     minimum time that the lease lasts from now on
+-- ARGV[4]  tombstone_ms  int     how long such a request can arrive, or 0 if none can
+-- returns  1; 0 if the token holds nothing; -1 if it is revoked
 local asking = token
--- uses     numbers, leases, semaphore
+-- uses     numbers, leases, semaphore, books
 if not sure then
   settle()
 end
 if is_live(offered) then
-  return 1 -- asked again
+  return 1 -- P6: asked again
 end
 local number, mark = fence_of(token)
 if not own or not number or mark ~= '' then
   return mark == 'R' and -1 or 0
 end
-extend(token, ttl_ms) -- first a write that is allowed at the memory limit: then so are all others
+extend(token, ttl_ms) -- W9: this write is allowed at the memory limit, and then all are
 redis.call('ZADD', holders, redis.call('ZSCORE', holders, token), offered)
-redis.call('ZREM', holders, token) -- as many hold as before, and of each kind
+redis.call('ZREM', holders, token) -- W21: the counts stay the same
 redis.call('HSET', meta, offered, own .. ' O')
 redis.call('HDEL', meta, token)
 if tombstone_ms ~= '0' then

@@ -1,9 +1,9 @@
--- Say who holds permits; or a name in some mode, where that stands in place of the permits. Changes nothing.
+-- Report who holds permits; or a name in some mode, which then replaces the permits. Changes nothing.
 --
 -- KEYS[1]  holders  zset  token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta     hash  token -> `permits fence [mark]`
--- ARGV[1]  first    int   place of the first holder to tell of, from 0
--- returns  {place to go on from, or 0; and for each holder as in `lock/holders`; its permits are 0 if they are not known}
+-- ARGV[1]  first    int   place of the first holder to report, from 0
+-- returns  {place to continue from, or 0; and for each holder the same as `lock/holders`, with 0 for unknown permits}
 -- uses     numbers, leases
 local from = tonumber(first)
 local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')
@@ -17,7 +17,8 @@ for at, token in ipairs(tokens) do
   local permits, fence, mark = string.match(known[at] or '', '^(%d+) (%d+) ?(%a?)')
   if left_ms > 0 and mark ~= 'C' then
     local last = #answer
-    answer[last + 1], answer[last + 2], answer[last + 3], answer[last + 4] = token, fence or '0', left_ms, permits or '0'
+    answer[last + 1], answer[last + 2] = token, fence or '0'
+    answer[last + 3], answer[last + 4] = left_ms, permits or '0'
   end
 end
 return answer

@@ -1,18 +1,18 @@
--- Extend the lease of a holder, and of no other. Never creates a lease and never shortens one.
+-- Extend the lease of a holder, and of no other. Never creates a lease and never shortens one (P3, P5).
 --
 -- KEYS[1]  holders  zset   token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta     hash   limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
--- ARGV[1]  token    bytes  who asks
--- ARGV[2]  ttl_ms   int    how long the lease lasts from now on, at least
--- returns  1, or 0 when the token holds nothing; -1 when it is revoked
+-- ARGV[1]  token    bytes  token of the request
+-- ARGV[2]  ttl_ms   int    minimum time that the lease lasts from now on
+-- returns  1; 0 if the token holds nothing; -1 if its lease is revoked
 local asking = token
--- uses     numbers, leases, semaphore
+-- uses     numbers, leases, semaphore, books
 if not sure then
-  -- slow path: some leases may have run out
+  -- slow path: some leases can have ended
   settle()
 end
 if not is_live(token) then
-  return redis.call('GET', holders .. ':t:' .. token) == 'R' and -1 or 0 -- revoked by force, if its tombstone says so
+  return redis.call('GET', holders .. ':t:' .. token) == 'R' and -1 or 0 -- W16: by force
 end
 local _, mark = parts_of(own)
 if mark ~= '' then

@@ -1,9 +1,9 @@
--- Extend the leases of many holders, of any names, and of no other. Never creates a lease and never shortens one.
+-- Extend the leases of many holders, of any names, and of no other (W21). Never creates or shortens a lease.
 --
--- KEYS[1…]  keys   zset, hash  of each lease the `holders` and the `meta`, as in `renew`; of a lock in modes too
--- ARGV[1…]  terms  bytes       of each its token, and how long it lasts from now on (ms), at least
--- returns  for each 1; or 0 when `renew` must be asked, which says why: the token holds nothing, it is marked, or
---          Redis refused it, or there is more to write than when the lease ends
+-- KEYS[1…]  keys   zset, hash  for each lease the `holders` and the `meta`, as in `renew`, also of a name in modes
+-- ARGV[1…]  terms  bytes       for each its token, and the minimum time that it lasts from now on (ms)
+-- returns  for each 1; or 0 if the caller must ask `renew`, which says why: the token holds nothing, it has a mark,
+--          Redis refused it, or there is more to write than the end of the lease
 local holders, meta
 -- uses     numbers, leases
 local answers = {}

@@ -1,26 +1,26 @@
--- Have nothing extend some leases any more, or end them at once. Then hand over what is free.
+-- Revoke leases: nothing extends them any more (W16). Or end them at once. Then hand over what is free.
 --
--- Fencing tokens say which leases are meant, so that a request which is sent again hits no later one.
+-- Fencing tokens name the leases, so a request that is sent again cannot hit a later one.
 --
 -- KEYS[1]  holders       zset   token -> server time (ms) at which its lease ends
--- KEYS[2]  meta          hash   limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
+-- KEYS[2]  meta          hash   the counts; and token -> `permits fence [mark]`
 -- KEYS[3]  queue         zset   session -> ticket of its first waiter
--- KEYS[4]  waiters       zset   entry of this session's waiters -> ticket
--- ARGV[1]  meant         bytes  `first last`: which fencing tokens are meant; 0 is that of a holder of which none is known.
---                               A third word says where to go on
+-- KEYS[4]  waiters       zset   entry of each waiter of this session -> ticket
+-- ARGV[1]  meant         bytes  `first last`: the range of fencing tokens; 0 is a holder of which nothing is known. A
+--                               third word is the place to continue from
 -- ARGV[2]  tombstone_ms  int    0: mark them; -1: only look; else end them at once, and bury their tokens for so long
--- ARGV[3]  session       bytes  who asks
--- ARGV[4]  channels      bytes  start of every session's channel
--- ARGV[5]  life_ms       int    how long the session is taken for alive without a re-check
--- returns  {{ms until the last of those meant ends if it is not released; or 0 when none is there any more, or -1 when one
---          cannot be marked; where to go on, if there are more holders than one script looks at, else empty; and of each
---          that was meant its fencing token, the ms that it had left, and its permits}, grants for this session…}
+-- ARGV[3]  session       bytes  session that asks
+-- ARGV[4]  channels      bytes  prefix of every session's channel
+-- ARGV[5]  life_ms       int    how long the session counts as alive without a re-check
+-- returns  {{ms until the last of them ends if it is not released, 0 if all have ended, or -1 if one cannot be marked;
+--          the place to continue from if one script does not look at all holders, else an empty text; and for each of
+--          them its fencing token, the ms that it had left, and its permits}, grants for this session…}
 local asking = ''
 local first, last, place = string.match(meant, '^(%d+) (%d+) ?(%S*)$')
--- uses     numbers, leases, semaphore, queue, uptime, hand_over, revoke
+-- uses     numbers, leases, semaphore, books, queue, hand_over, revoke
 settle()
 redis.call('ZCARD', queue)
-redis.call('ZCARD', waiters) -- a key of another type is an error before anything is changed
+redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed
 local reply = { revoke_some() }
 hand_over(reply)
 if unwritten then

@@ -3,13 +3,12 @@
 -- KEYS[1]  holders  zset  token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta     hash  limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
--- ARGV[1]  first    int   place of the first session whose waiters are counted, and of the first lease that is looked at,
---                         from 0
+-- ARGV[1]  first    int   place of the first session whose waiters are counted, and of the first lease, from 0
 -- returns  {permits in use, leases, waiters of those sessions, last fencing token, limit or 0 when none is in force,
---          place to go on from, or 0; or -1 when the first was asked for and leases that ran out still count: ask again;
---          how many of those leases were released and only min_hold keeps, and when the last of these ends (ms), or 0}
+--          place to continue from, or 0; or -1 if the first was asked for and ended leases still count: ask again;
+--          how many of those leases are cooling (W18), and when the last of these ends (ms), or 0}
 local asking = ''
--- uses     numbers, leases, semaphore, queue
+-- uses     numbers, leases, semaphore, books, queue
 settle()
 local waiting, next_session = count_waiting()
 local kept, kept_until_ms, next_lease = count_kept()

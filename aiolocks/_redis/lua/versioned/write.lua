@@ -1,15 +1,15 @@
--- Write a value if it has the version that the writer has seen. The same write, sent twice, is done once and says so.
+-- Write a value if it has the version that the writer has seen. The same write, sent twice, is done once (W10).
 --
--- KEYS[1]  value      string  the value itself, as any program may read or write it
--- KEYS[2]  mark       string  version that the last write through here gave it
--- KEYS[3]  done       string  version that this very write gave it, if it was carried out before
+-- KEYS[1]  value      string  the value itself, as any program can read or write it
+-- KEYS[2]  mark       string  version that the last write through aiolocks gave it
+-- KEYS[3]  done       string  version that this same write gave it, if it was done before
 -- ARGV[1]  expected   bytes   the version that the writer has seen
 -- ARGV[2]  new        bytes   what to write
 -- ARGV[3]  write      bytes   random text that names this write
 -- ARGV[4]  expire_ms  int     how long the value lasts from now on, or 0 to leave that as it is
 -- ARGV[5]  mark_ms    int     how long the mark lasts
--- ARGV[6]  done_ms    int     how long this write may be sent again
--- returns  {1, the version now}, or {0, the version in the way}
+-- ARGV[6]  done_ms    int     how long this write can be sent again
+-- returns  {1, the new version}, or {0, the version that the value has}
 -- uses     version
 local before = redis.call('GET', done)
 if before then -- defect: versioned-again

@@ -1,0 +1,182 @@
+"""Handing a lease to another process (W17): it is offered under a secret, and one process adopts it.
+
+No other caller can get the name in between. Invariant: the secret is on the server before the text is returned; the
+adopter replaces it by its own token, and gets a new fencing token. An adoption never creates a lease, and its request
+can be repeated. A hand-off or adoption that is not confirmed is released, and leaves a tombstone if a request of it may
+arrive later.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast, final
+
+from .._core.answers import REPLY_TIMEOUT
+from .._core.errors import LeaseLostError
+from .._core.events import Kind
+from .._core.options import Duration, check_ttl
+from .._core.tokens import fresh_token
+from .._core.values import Offer
+from .._engine.acquire import Acquisition
+from .._engine.context import Grantor
+from .._engine.extension import Extension
+from .._engine.guard import Guarding
+from .._engine.lease_state import LeaseState
+from .._engine.release import GRACE, Release
+from .._engine.request import LONGEST_RETRY, Request
+from .parts import Composite
+
+if TYPE_CHECKING:
+    from .all_of import AllOf
+    from .one_server import RedisGrantor
+
+_REVOKED = -1
+
+_Held = Sequence[tuple["RedisGrantor", Request]]
+"""The parts of a lease, or the lease itself."""
+
+
+async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
+    """Offer the lease, and return the text of the offer; see `Lease.hand_off`."""
+    seconds = round(check_ttl(state.request.ttl if ttl is None else ttl) * 1000) / 1000
+    _check(state)
+    async with state.runs.turn:  # behind its own guard, which must not find the lease gone
+        _check(state)
+        context, request = state.context, state.request
+        held = _held(state)
+        bases = tuple(grantor.renewal_keys(1)[0] for grantor, _ in held)
+        offer = Offer(state.grantor.kind, bases, request.permits, fresh_token(context.id), seconds)
+        now = context.clock()
+        until = min(state.deadline, now + REPLY_TIMEOUT)
+        state.hand_off(now)
+        asked = [asyncio.ensure_future(_offer(*part, offer, at, until)) for at, part in enumerate(held)]
+        outcome: Kind = "released"  # the holder has let go, even if no other process goes on
+        try:
+            answers = await asyncio.gather(*asked)
+            if min(answers) != 1:
+                if _REVOKED in answers:
+                    request.was_revoked()
+                outcome = "revoked" if request.revoked else "lost"
+                raise state.error(state.refused_as)
+        except BaseException as error:
+            state.emit_handed_off(now, outcome)
+            for one in asked:
+                one.cancel()
+            await _withdraw(state, held, offer, error)
+            raise
+        state.emit_handed_off(now, outcome)
+    state.grantor.forget(request)
+    return offer.text()
+
+
+def _check(state: LeaseState) -> None:
+    """Raise unless the lease is held, and can be handed on."""
+    if not isinstance(state.grantor, Guarding):
+        raise TypeError(f"{state.what}: its lease is on several servers, and cannot be handed on; that of a Lock can")
+    if b"+" in state.request.token:
+        raise RuntimeError(f"{state.what}: an upgrade ends with its block, and cannot be handed on")
+    if state.changes is not None and state.changes.upgrading(state):
+        raise RuntimeError(f"{state.what}: this lease is being upgraded; leave that block before it is handed on")
+    if state.shares > 1:
+        raise RuntimeError(
+            f"{state.what}: its task holds it {state.shares} times; release all but one before it is handed on"
+        )
+    state.check()
+
+
+def _held(state: LeaseState) -> _Held:
+    if isinstance(state.grantor, Composite):
+        return [(part.grantor, part.request) for part in state.request.parts]
+    return [(cast("RedisGrantor", state.grantor), state.request)]
+
+
+async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: int, until: float) -> int:
+    """Ask until the secret has replaced the token. Return the reply of the script."""
+    # W10: a request that is still unanswered may arrive later.
+    tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if request.unanswered else 0
+    args = (request.token, offer.secret_of(at), round(offer.ttl * 1000), tombstone_ms)
+    held = grantor.guarding(request).holders
+    answer: int = await grantor.ask_until(until, "hand_off", args, keys=(*held, held[0] + b":t:" + request.token))
+    return answer
+
+
+async def _withdraw(state: LeaseState, held: _Held, offer: Offer, error: BaseException) -> None:
+    """Release the lease under both tokens: the old one first, so that the secret cannot replace it any more."""
+    context = state.context
+    ttl = max(state.request.ttl, offer.ttl)
+    until = context.clock() + ttl
+    releases: list[Release] = []
+
+    def release_offered(grantor: "RedisGrantor", request: Request, secret: bytes, _: Release) -> None:
+        releases.append(_release_offered(grantor, ttl, request.permits, secret, until))
+
+    context.forget(state.request)
+    for at, (grantor, request) in enumerate(held):
+        request.keep_for(state.options.min_hold_ms)  # W18
+        then = partial(release_offered, grantor, request, offer.secret_of(at))
+        releases.append(context.undo(grantor, request, until, then))
+    if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
+        settled_by = context.clock() + min(GRACE, state.request.ttl)
+        for release in releases:  # the list grows in the meantime
+            await release.settle(settled_by)
+
+
+def _release_offered(grantor: Grantor, ttl: float, amount: int, secret: bytes, until: float) -> Release:
+    """Release the lease that is still offered under *secret*, in the background."""
+    offered = Request(ttl, amount, False, secret)
+    offered.was_reached()
+    return grantor.context.undo(grantor, offered, until)
+
+
+def prepare_adoption(acquisition: Acquisition, offer: Offer) -> None:
+    """Make *acquisition* adopt the offered lease. It raises LeaseLostError if the lease is not offered any more."""
+    own = acquisition.grantor
+
+    def lost() -> LeaseLostError:
+        reason = "the lease that was handed off has been adopted already, its time was over, or it was revoked"
+        return LeaseLostError(f"{acquisition.what}: {reason}", name=own.name, fencing_token=0, reason=reason)
+
+    several = cast("AllOf", own) if isinstance(own, Composite) else None
+    grantors = several.grantors if several else (own,)
+    first, *others = (Adoption(grantor, offer.secret_of(at), lost) for at, grantor in enumerate(grantors))
+    first.others = others
+    if several:
+        several.adopt((first, *others))
+    else:
+        acquisition.request.extensions += (first,)
+
+
+@final
+class Adoption(Extension):
+    """Takes over the lease that is offered under a secret, in place of a grant.
+
+    Of several names the first is adopted before the others. So if two callers have the same text, one gets all names.
+    """
+
+    verb = "adopt"
+
+    def __init__(self, grantor: Grantor, secret: bytes, lost: Callable[[], LeaseLostError]) -> None:
+        self._grantor = grantor
+        self._secret = secret
+        self._lost = lost
+        self._refused = False
+        self.others: Sequence[Adoption] = ()
+        """The adoptions of the other names, if this is the first of several."""
+
+    def arguments(self, *, again: bool = False) -> tuple[bytes, ...]:
+        return () if again else (self._secret,)
+
+    def refusal(self, amount: int) -> LeaseLostError:
+        self._refused = True
+        return self._lost()
+
+    def on_regrant(self) -> None:
+        raise self._lost()  # the lease expired, and others can have had the name in between
+
+    def on_undone(self, request: Request, *, ended: bool) -> None:
+        """Release the other names too, if this name was ours: without it no adopter can get them any more."""
+        if not self._refused and (ended or request.silences):
+            for other in self.others:
+                until = other._grantor.context.clock() + request.ttl
+                _release_offered(other._grantor, request.ttl, request.permits, other._secret, until)
+            self.others = ()
