@@ -10,7 +10,6 @@ if sys.argv[:1] == ["-m"] or (sys.argv[:1] and sys.argv[0].rpartition("/")[2] ==
     interrupts.end_at_once()
 
 from ._core import VERSION
-from ._core.elsewhere import missing_from_package
 from ._core.errors import (
     AcquireTimeoutError,
     LeaseLostError,
@@ -19,11 +18,11 @@ from ._core.errors import (
     QuorumError,
     VersionConflictError,
 )
-from ._core.who import Holder, Waiter
+from ._core.hints import missing_from_package
+from ._core.values import Holder, Statistics, Waiter
 from ._decorator import with_lock
 from ._engine.lease import Lease
 from ._manager import LockManager
-from ._primitives.base import Statistics
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
 from ._primitives.multilock import MultiLock

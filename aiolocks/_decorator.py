@@ -1,4 +1,4 @@
-"""`with_lock`: a coroutine function that runs under a lock whose name is made of its arguments."""
+"""`with_lock`: a coroutine function that runs while it holds a lock, whose name is made of its arguments."""
 
 import functools
 import inspect
@@ -8,16 +8,14 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from redis.asyncio import Redis
 
+from ._core.hints import NameHints, explains_misuse
+from ._core.kinds import KIND_OF_CLASS
 from ._core.options import LeaseOptions, RedlockOptions, TrackedOptions
-from ._core.teaching import needing
 from ._engine.lease import Lease
 from ._manager import LockManager
 from ._primitives.base import Acquirable
-from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
-from ._primitives.rwlock import RWLock
 from ._primitives.semaphore import Semaphore
-from ._primitives.versioned import Versioned
 from ._redis.clients import pool_of
 
 P = ParamSpec("P")
@@ -29,8 +27,7 @@ Block = AbstractAsyncContextManager[Lease]
 
 
 Kind = Callable[[Redis, str], Block]
-"""A primitive that takes a client and a name, or a function that makes a block of them; the options are passed as
-well."""
+"""A primitive that takes a client, a name and options, or a function of these that returns a block."""
 
 KindOfMany = Callable[[Redis, list[str]], Block]
 """The same with several names, such as `MultiLock`."""
@@ -70,7 +67,7 @@ def with_lock(
     kind: KindOfServers,
     **options: Unpack[RedlockOptions],
 ) -> Decorator: ...
-@needing(("client", "name"), 'with_lock takes a client and a name: @with_lock(redis, "invoice:{invoice_id}")')
+@explains_misuse
 def with_lock(
     client: Clients | Callable[[], Clients],
     name: str | Sequence[str],
@@ -78,45 +75,45 @@ def with_lock(
     kind: Callable[..., Block] = Lock,
     **options: object,
 ) -> Decorator:
-    """Have a coroutine function hold a lock while it runs::
+    """Hold a lock while a coroutine function runs::
 
         @with_lock(redis, "invoice:{invoice_id}", ttl=10, acquire_timeout=5)
         async def send(invoice_id: int, *, copy: bool = False) -> None: ...
 
-    Each call waits for the lock, runs, and releases it; see the primitive's ``async with``. It waits for ever, unless
-    there is `acquire_timeout`. The function's result, its exceptions and its signature stay the same.
+    Each call waits for the lock, runs the function, and releases the lock, like the primitive's ``async with``. Without
+    `acquire_timeout` it waits for ever. The function's result, exceptions and signature stay the same.
 
     Args:
-        client: A `redis.asyncio.Redis`; a `LockManager`, whose defaults then apply; or a function without parameters
-            that returns one of them and is called each time: for a client that does not exist yet when the module
-            is imported. A list of clients for a *kind* that takes a list.
+        client: A `redis.asyncio.Redis`, or a `LockManager`, whose defaults then apply. It can also be a function
+            without parameters that returns one of them and runs for each call: for a client that does not exist yet
+            when the module is imported. A list of clients for a *kind* that takes a list.
         name: What to lock: a template over the function's arguments, defaults included, written as for `str.format`:
             ``"invoice:{invoice.id}"``, ``"shop:{keys[0]}"``, ``"{self.name}"``. Quote texts that may contain the
             separator, as in ``"{a!r}:{b!r}"``; without quotes, two different calls can share a name. A list of
             templates for a *kind* that takes a list of names.
-        kind: The primitive, or a function that makes one: it is called with client, name and *options*, as in
-            ``kind=Semaphore, limit=10``, and what it returns is entered. For a primitive with modes, choose one:
+        kind: The primitive, or a function that makes one. It is called with client, name and *options*, as in
+            ``kind=Semaphore, limit=10``, and its result is entered. For a primitive with modes, choose one:
             ``kind=lambda client, name, **options: RWLock(client, name, **options).read``.
         options: The primitive's. If a *kind* of your own needs more, use `functools.partial`.
 
     Raises:
-        TypeError, ValueError: At decoration: not a coroutine function; a template that is invalid or names what is not
-            an argument; a *kind* that is not one or cannot be entered; options that the primitive refuses (at the call,
-            if *client* is a function).
+        TypeError, ValueError: Raised at decoration: for a function that is not a coroutine function, for a template
+            that is invalid or names something that is not an argument, for a *kind* that cannot be entered, and for
+            options that the primitive refuses. If *client* is a function, the last two are raised by each call.
 
-    A call raises what the primitive raises on entering and leaving a block: AcquireTimeoutError, LeaseLostError,
-    RedisError; and what formatting raises, such as AttributeError, before Redis is asked.
+    A call raises the errors of entering and leaving a block: AcquireTimeoutError, LeaseLostError, RedisError. Errors of
+    formatting, such as AttributeError, are raised before Redis is asked.
     """
     templates = _templates(name)
     _check_kind(kind)
     if isinstance(client, (type, Acquirable)):
-        pool_of(cast("Redis", client))  # both can be called, a class to make a client for each call
+        pool_of(cast("Redis", client))  # raises: both are callable, but neither is a function that returns a client
 
     def make(names: list[str]) -> Block:
         found = client() if callable(client) else client
         target = names[0] if isinstance(name, str) else names
         if isinstance(found, LockManager):
-            made = found._make(kind, target, options)
+            made = found._make(kind, options, target)
         else:
             made = kind(found, target, **options)
         _check_enterable(type(made))
@@ -163,13 +160,14 @@ def _check_kind(kind: object) -> None:
 
 def _check_enterable(made: type) -> None:
     """Raise a TypeError that says what to do if instances of *made* cannot be entered."""
-    if made in (RWLock, HierarchicalLock):
+    kind = KIND_OF_CLASS.get(made.__name__) if NameHints in made.__mro__ else None
+    if kind is not None and kind.modes:
         raise TypeError(
             f"{made.__name__} cannot be held itself, only one of its modes: "
             f"kind=lambda client, name, **options: {made.__name__}(client, name, **options).read"
         )
-    if made is Versioned:
-        raise TypeError("Versioned holds nothing: let the function itself call its update()")
+    if kind is not None and not kind.leased:
+        raise TypeError(f"{made.__name__} holds nothing: let the function itself call its update()")
     if not hasattr(made, "__aenter__"):
         raise TypeError(f"kind must make something that `async with` can enter, not {made.__name__}")
 
@@ -190,7 +188,7 @@ class _Anything:
 def _check(template: str, signature: inspect.Signature) -> None:
     """Raise TypeError or ValueError unless *template* is a template over the parameters of *signature*."""
     if not isinstance(template, str):
-        raise TypeError(f"a name is made by a template, which is a str, not {type(template).__name__}")
+        raise TypeError(f"name must be a template, which is a str, not {type(template).__name__}")
     try:
         template.format_map(dict.fromkeys(signature.parameters, _Anything()))
     except KeyError as unknown:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, final
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, final
 
 from redis.asyncio import Redis
 
-from ._core.elsewhere import Elsewhere
+from ._core.hints import NameHints, entered_without_async
+from ._core.kinds import KIND_OF_CLASS, KINDS
 from ._core.options import Duration, LeaseOptions, TrackedOptions
-from ._core.teaching import entered_without_async
 from ._engine.closing import Closing
 from ._primitives.base import Acquirable, made_by_manager
 from ._primitives.hierarchy import HierarchicalLock
@@ -23,17 +23,13 @@ from ._redis.urls import client_of, close_client
 
 T = TypeVar("T")
 
-_UNTRACKED = (HierarchicalLock, Semaphore)
-"""What the default for `track` does not apply to."""
-
-
-_WAYS = ("read", "write", "upgradeable")
-"""To hold what cannot be held itself."""
+_UNTRACKED = {kind.class_name for kind in KINDS if kind.untracked}
+"""Classes to which the default for `track` does not apply."""
 
 
 @final
-class LockManager(Elsewhere):
-    """Makes primitives around one client, with shared defaults that each call may override.
+class LockManager(NameHints):
+    """Makes primitives for one client, with shared defaults that each call may override.
 
     ::
 
@@ -41,15 +37,16 @@ class LockManager(Elsewhere):
             async with locks.lock("orders:42"):
                 ...
 
-    Around your own client, `LockManager(redis, prefix="myapp:")`, it closes nothing.
+    A manager of your own client, `LockManager(redis, prefix="myapp:")`, closes nothing.
 
     Args:
         client: A `redis.asyncio.Redis`.
-        holder: What `holders()` and `waiters()` call those who use this manager, such as the name of a service.
+        holder: A label for this manager's holders and waiters in `holders()` and `waiters()`, such as the name of a
+            service.
         options: Defaults; see `Lock`.
 
     Raises:
-        TypeError, ValueError: As `Lock` does, at once.
+        TypeError, ValueError: See `Lock`. They are raised at once.
     """
 
     def __init__(self, client: Client, *, holder: str | None = None, **options: Unpack[TrackedOptions]) -> None:
@@ -65,8 +62,8 @@ class LockManager(Elsewhere):
     def from_url(cls, url: str, *, holder: str | None = None, **options: Unpack[TrackedOptions]) -> Self:
         """Return a manager with a client of its own, which `aclose()` or `async with` closes.
 
-        That client retries after a lost answer, as `redis.asyncio.Redis()` does and redis-py's own `from_url` does not;
-        with ``?retry_on_timeout=no`` it never retries.
+        That client retries after a lost reply, like `redis.asyncio.Redis()` and unlike redis-py's own `from_url`. With
+        ``?retry_on_timeout=no`` it never retries.
 
         Args:
             url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py understands them;
@@ -74,11 +71,11 @@ class LockManager(Elsewhere):
                 ``rediss+sentinel://`` with TLS, where ``?sentinel_username=`` and ``?sentinel_password=`` are for the
                 Sentinels; ``redis+cluster://HOST:PORT,HOST:PORT`` for the Cluster of these nodes, or
                 ``rediss+cluster://``; ``memory://`` for a private server in this process and ``memory://NAME`` for one
-                shared in this process, which both need the extra 'memory' of aiolocks.
-            holder, options: As of the class.
+                shared in this process. Both need the extra 'memory' of aiolocks.
+            holder, options: See the class.
 
         Raises:
-            ValueError: A URL of another kind.
+            ValueError: An unknown kind of URL.
             ImportError: ``memory://`` without its extra.
         """
         if not isinstance(url, str):
@@ -89,32 +86,32 @@ class LockManager(Elsewhere):
 
     @property
     def client(self) -> Redis:
-        """The client that all its primitives use; of a Cluster, it is a `RedisCluster`, which has the same commands."""
+        """The client of all its primitives. For a Cluster it is a `RedisCluster`, which has the same commands."""
         return cast("Redis", self._client)
 
     def hierarchical(self, path: str, **options: Unpack[LeaseOptions]) -> HierarchicalLock:
         """Return a `HierarchicalLock`; *options* override the defaults."""
-        return self._called(HierarchicalLock(self._client, path, **self._with(options, HierarchicalLock)))
+        return self._make(HierarchicalLock, options, path)
 
     def lock(self, name: str, **options: Unpack[TrackedOptions]) -> Lock:
         """Return a `Lock`; *options* override the defaults."""
-        return self._called(Lock(self._client, name, **self._with(options)))
+        return self._make(Lock, options, name)
 
     def multilock(self, names: Iterable[str], **options: Unpack[TrackedOptions]) -> MultiLock:
         """Return a `MultiLock`; *options* override the defaults."""
-        return self._called(MultiLock(self._client, names, **self._with(options)))
+        return self._make(MultiLock, options, names)
 
     def rlock(self, name: str, **options: Unpack[TrackedOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""
-        return self._called(RLock(self._client, name, **self._with(options)))
+        return self._make(RLock, options, name)
 
     def rwlock(self, name: str, **options: Unpack[TrackedOptions]) -> RWLock:
         """Return an `RWLock`; *options* override the defaults."""
-        return self._called(RWLock(self._client, name, **self._with(options)))
+        return self._make(RWLock, options, name)
 
     def semaphore(self, name: str, limit: int | None, **options: Unpack[LeaseOptions]) -> Semaphore:
         """Return a `Semaphore`; *options* override the defaults."""
-        return self._called(Semaphore(self._client, name, limit, **self._with(options, Semaphore)))
+        return self._make(Semaphore, options, name, limit)
 
     def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
         """Return a `Versioned`; of the defaults, only `prefix` applies."""
@@ -123,15 +120,24 @@ class LockManager(Elsewhere):
         made._closing = self._closing
         return made
 
-    def _make(self, kind: Callable[..., T], name: object, options: Mapping[str, object]) -> T:
-        """Return what *kind* makes of the client, *name* and *options*, which override the defaults."""
-        return self._called(kind(self._client, name, **self._with(options, kind)))
+    def _make(self, kind: Callable[..., T], options: Mapping[str, object], *given: object) -> T:
+        """Call *kind* with the client, *given*, and *options*, which override the defaults."""
+        defaults: Mapping[str, object] = self._defaults
+        if "track" in defaults and getattr(kind, "__name__", "") in _UNTRACKED:
+            defaults = {name: value for name, value in defaults.items() if name != "track"}
+        made = kind(self._client, *given, **{**defaults, **options})
+        if isinstance(made, Acquirable):
+            made_by_manager(made, self._closing, self._holder)
+        elif type(made).__name__ in KIND_OF_CLASS:
+            for mode in KIND_OF_CLASS[type(made).__name__].modes:
+                made_by_manager(getattr(made, mode), self._closing, self._holder)
+        return made
 
     async def aclose(self) -> None:
         """Close this manager, and its client if `from_url` made that.
 
-        Waits begun through it end with RuntimeError, and later calls through it raise RuntimeError. Leases stay until
-        their owners release them, or until they expire; they are renewed as before. Closing it again does no harm.
+        Its waiters get RuntimeError, and so do later calls of its primitives. Leases stay, and are renewed, until they
+        are released or expire. Closing it again does no harm.
         """
         self._closing.close()
         if self._owns_client:
@@ -157,25 +163,9 @@ class LockManager(Elsewhere):
         shown = "".join(f" {name}={value!r}" for name, value in terms.items())
         return f"<LockManager {place}{shown}{' closed' if self._closing.closed else ''}>"
 
-    def _called(self, made: T) -> T:
-        """Return *made*, whose leases are this manager's."""
-        if isinstance(made, Acquirable):
-            made_by_manager(made, self._closing, self._holder)
-        else:
-            for way in (getattr(made, way, None) for way in _WAYS):
-                if isinstance(way, Acquirable):
-                    made_by_manager(way, self._closing, self._holder)
-        return made
-
-    def _with(self, options: Mapping[str, object], kind: object = None) -> Any:
-        defaults: Mapping[str, object] = self._defaults
-        if kind in _UNTRACKED:
-            defaults = {name: value for name, value in defaults.items() if name != "track"}
-        return {**defaults, **options}
-
 
 def check_holder(holder: str | None) -> str | None:
-    """Return what a manager calls its holders, or raise TypeError or ValueError."""
+    """Return the label of a manager's holders, or raise TypeError or ValueError."""
     given: object = holder
     if given is not None and not isinstance(given, str):
         raise TypeError(f"holder must be a str or None, not {type(given).__name__}")
@@ -185,7 +175,7 @@ def check_holder(holder: str | None) -> str | None:
 
 
 def check_manager(found: object, place: str) -> None:
-    """Raise TypeError unless *found*, which a web application keeps at *place* or makes for a request, is a manager."""
+    """Raise TypeError unless *found* is a manager; *place* says where the web application looked for it."""
     if not isinstance(found, LockManager):
         raise TypeError(
             f"locked() needs a LockManager in {place}, or from its locks=, such as LockManager(redis), "

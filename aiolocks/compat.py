@@ -16,10 +16,10 @@ from redis.asyncio.lock import Lock as PlainLock
 from redis.exceptions import LockError, LockNotOwnedError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ._core.answers import LONGEST_WAIT
+from ._core.answers import REPLY_TIMEOUT
 from ._core.errors import AcquireTimeoutError
 from ._core.keys import Keys
-from ._core.options import SHORTEST_TTL, Options
+from ._core.options import MIN_TTL, Options
 from ._core.timing import deadline, margin
 from ._engine.acquire import Acquisition
 from ._engine.lease import Lease, state_of
@@ -112,7 +112,7 @@ class RedisLock(PlainLock):
         wait = (
             None if wait is None else max(wait, 0.0)
         )  # the caller's deadline may have passed: redis-py asks once then
-        if blocking and self.timeout and self.timeout < SHORTEST_TTL:  # too short to wait in a queue
+        if blocking and self.timeout and self.timeout < MIN_TTL:  # too short to wait in a queue
             return bool(await super().acquire(blocking, wait, token))
         if wait:  # so that the last reply comes within the caller's time
             wait -= min(_REPLY_TIME, wait / 10, self.sleep / 2)
@@ -220,7 +220,7 @@ class RedisLock(PlainLock):
         held.was_reached()
         context.tokens[chosen] = held
         buried_ms = round(1000 * max(asked.ttl, LONGEST_RETRY)) if asked.unanswered else 0
-        until = min(state.deadline, now + LONGEST_WAIT)
+        until = min(state.deadline, now + REPLY_TIMEOUT)
         granted = Granted(state.fence, state.deadline - asked.valid_for)
         state.hand_off(now)
         try:
@@ -248,7 +248,7 @@ class RedisLock(PlainLock):
         return Lease(renewed)
 
     def _options(self, *, renew: bool) -> Options:
-        return Options(ttl=float(max(self.timeout or _DEFAULT_TTL, SHORTEST_TTL)), on_lost="flag", renew=renew)
+        return Options(ttl=float(max(self.timeout or _DEFAULT_TTL, MIN_TTL)), on_lost="flag", renew=renew)
 
     def _state(self, token: bytes) -> LeaseState | None:
         """Return the state of the lease with this *token*, if it was acquired here."""

@@ -10,7 +10,7 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Annotated, Any, Literal, NoReturn, Unpack, cast, final, get_args, get_origin
 
 from . import Lease, LockManager
-from ._core.keys import LONGEST_NAME
+from ._core.keys import MAX_NAME_BYTES
 from ._core.options import Duration, TrackedOptions
 from ._web import (
     LOST,
@@ -321,7 +321,7 @@ def _one_of_equals(value: object, declared: object) -> object:
         return int(value)  # `int | float` makes an int of 10 and a float of 1e1
     if isinstance(value, Decimal):
         value = _EXACT.normalize(value) if value else Decimal(0)
-        return Decimal(format(value, "f")) if abs(value.adjusted()) < LONGEST_NAME else value
+        return Decimal(format(value, "f")) if abs(value.adjusted()) < MAX_NAME_BYTES else value
     if isinstance(value, float) and not value:
         return 0.0
     if isinstance(value, datetime) and value.tzinfo is not None and MINYEAR < value.year < MAXYEAR:
@@ -338,7 +338,7 @@ def _members(declared: object) -> set[object]:
 
 def _is_short_integer(value: bool | float | Decimal) -> bool:
     if isinstance(value, Decimal):
-        return abs(value.adjusted()) < LONGEST_NAME and value == value.to_integral_value(context=_EXACT)
+        return abs(value.adjusted()) < MAX_NAME_BYTES and value == value.to_integral_value(context=_EXACT)
     return float(value).is_integer()
 
 

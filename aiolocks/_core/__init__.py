@@ -1,3 +1,3 @@
-"""What all other wings use: errors, options, names, time, and what Redis may answer. Nothing here asks Redis."""
+"""The lowest layer, which all others use: errors, options, names, time, replies. Nothing here asks Redis."""
 
 VERSION = "0.1.0"

@@ -1,8 +1,7 @@
-"""What Redis may answer instead of a result, and asking again where that may help.
+"""The errors that Redis may reply with, and retries where they may help.
 
-A request that Redis cannot run just now was not run: there is nothing to undo, and the connection is still good. So it
-is neither an outage, after which the request may have been carried out, nor a refusal, which asking again does not
-change.
+A request that Redis cannot run just now was not run: there is nothing to undo, and the connection is still good. An
+outage is different, as the request may have been run. So is a refusal, which a retry does not change.
 """
 
 import asyncio
@@ -29,16 +28,16 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .replies import UNREADABLE, unreadable_protocol
-from .timing import retry_delay
+from .timing import Backoff, longest_retry_delay
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 10.0
-"""Seconds for which a request that is not queued yet may stay unanswered; the public contract's bound."""
+REPLY_TIMEOUT = 10.0
+"""Timeout for the reply to a request that is not queued yet, in seconds; it is part of the public contract."""
 
-_LONGEST_PAUSE = 0.25
-"""Seconds between two attempts while Redis cannot run a request: much longer than an attempt takes the server, and much
-shorter than the time for which this is ridden out."""
+_MAX_PAUSE = 0.25
+"""Maximum pause between two attempts while Redis cannot run a request, in seconds. An attempt takes the server much
+less, and the whole of the retries takes much longer."""
 
 _COMMAND = re.compile(r"permissions to run the '([^']+)' command")
 _KEYS = re.compile(r"(permissions to|can't) access .*\bkeys?\b")
@@ -50,40 +49,40 @@ _FULL = "max number of clients reached"
 _Answers = dict[str, type[Exception] | tuple[()]]
 
 _NOT_NOW: _Answers = {"BUSY ": (), "NOREPLICAS ": (), "TRYAGAIN ": TryAgainError, "CLUSTERDOWN ": ClusterDownError}
-"""How the answer begins if Redis cannot run a request just now; redis-py makes classes of some answers, and leaves the
-word out. BUSY: another client's script, or a module's command, has been running for long."""
+"""First word of the reply if Redis cannot run a request just now, and redis-py's class for it, whose text lacks the
+word. BUSY means that another client's script, or a module's command, has been running for some time."""
 
 _NO_PRIMARY: _Answers = {"READONLY ": ReadOnlyError, "LOADING ": BusyLoadingError, "MASTERDOWN ": MasterDownError}
-"""The same of a server that is not the one to ask, or not yet. A script's error on Redis 6.2 has the word inside."""
+"""The same for a server that is not the primary, or not yet. On Redis 6.2 a script's error has the word inside."""
 
 
 class NotNowError(ResponseError):
-    """Redis cannot run this just now, and has not."""
+    """Redis cannot run this just now, and has not run it."""
 
 
 class NoPrimaryError(NotNowError, RedisConnectionError):
-    """The server that was asked is no primary, or not yet: another must be looked for."""
+    """The server is no primary, or not yet: the client must find another one."""
 
 
 class NoRoomError(NotNowError, RedisConnectionError):
-    """No connection can be made just now: the server has its maximum number of clients, or this process has no file
-    descriptor left. Nothing was sent."""
+    """No connection can be made just now, so nothing was sent. The server has its maximum number of clients, or this
+    process has no file descriptor left."""
 
 
 class WrongServerError(ResponseError):
-    """The server that was asked has not run this, and never will: the client leads to the wrong one."""
+    """The client is connected to the wrong server, which has not run this and never will."""
 
 
 UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
-"""Errors that asking again may mend: it is unknown whether Redis got the request, or the request came at a bad time."""
+"""Errors worth a retry: we do not know whether Redis ran the request, or Redis could not run it just then."""
 
 TROUBLE = (*UNCERTAIN, ReadOnlyError)
-"""The same, and the error that says that another server must be asked."""
+"""The same, and the error of a server that is no longer the primary."""
 
 
 def recognized(error: Exception) -> Exception:
-    """Return *error* as a `NotNowError` if it says so, else unchanged."""
-    for each in (error, error.__cause__):  # redis-py makes a ConnectionError of what its handshake is answered
+    """Return *error* as a `NotNowError` if Redis cannot run the request just now, else unchanged."""
+    for each in (error, error.__cause__):  # redis-py turns an error in its handshake into a ConnectionError
         if isinstance(each, NotNowError):
             return each
         if isinstance(each, (ResponseError, BusyLoadingError)):
@@ -107,7 +106,7 @@ def without_room(error: BaseException) -> NoRoomError | None:
 
 
 def explained(error: ResponseError, script: Callable[[], bytes]) -> ResponseError:
-    """Return *error* in words that say which right is missing, if one is; *script* returns what was run, or nothing."""
+    """Return *error*, with the missing right in its text if one is missing; *script* returns the source."""
     right = _missing(str(error), script)
     return type(error)(f"this Redis user lacks the right {right}: {error}") if right else error
 
@@ -119,7 +118,7 @@ def _missing(text: str, script: Callable[[], bytes]) -> str:
     if _KEYS.search(text):
         return "~<prefix>*"
     place = _IN_SCRIPT.search(text)
-    if place:  # before Redis 7.2 a script's error says in which line, and not what was called there
+    if place:  # before Redis 7.2 a script's error names the line, but not the command
         line = int(place[1] or place[2])
         called = _CALLED.findall(b"".join(script().splitlines()[line - 1 : line]))
         return " or ".join(dict.fromkeys(f"+{each.decode().lower()}" for each in called))
@@ -149,9 +148,9 @@ def _of_redis_py(error: Exception) -> bool:
 
 
 def was_not_run(error: Exception) -> bool:
-    """Say whether *error* says that Redis has not run the request, so that there is nothing to undo.
+    """Return True if *error* proves that Redis did not run the request, so that there is nothing to undo.
 
-    A script that lacks a right may break off half-way.
+    A script that lacks a right may break off half-way, which counts as run.
     """
     if isinstance(error, NoPermissionError):
         return "in script" not in str(error)
@@ -159,7 +158,7 @@ def was_not_run(error: Exception) -> bool:
 
 
 def _find(error: Exception, answers: _Answers) -> str:
-    """Return what *error* says, if it is one of these *answers*, else an empty text."""
+    """Return the text of *error*, with its first word, if it is one of these *answers*; else an empty text."""
     text = str(error)
     for word, known_as in answers.items():
         if isinstance(error, known_as) and not text.startswith(word):
@@ -170,46 +169,45 @@ def _find(error: Exception, answers: _Answers) -> str:
 
 
 def came_too_early(error: Exception) -> bool:
-    """Say whether *error* is, or is caused by, Redis being unable to run it just now."""
+    """Return True if Redis could not run the request just now, or if that is the cause of *error*."""
     return isinstance(error, NotNowError) or isinstance(error.__cause__, NotNowError)
 
 
-def may_be_mended(error: Exception) -> bool:
-    """Say whether asking again may mend *error*, though by another server perhaps."""
+def is_worth_retry(error: Exception) -> bool:
+    """Return True if a retry may succeed, perhaps with another server."""
     return isinstance(error, TROUBLE)
 
 
 def may_pass(error: Exception) -> bool:
-    """Say whether *error* may be of an outage, which ends when another server has taken over; not: a wrong password."""
-    return may_be_mended(error) and not isinstance(error, AuthenticationError)
+    """Return True if *error* may be an outage that a failover ends. A wrong password is not."""
+    return is_worth_retry(error) and not isinstance(error, AuthenticationError)
 
 
 async def ask_until(
     ask: Callable[[int], Awaitable[T]], clock: Callable[[], float], until: float, *,
-    again: Callable[[Exception], bool] = may_be_mended, span: float | None = None, longest_pause: float = math.inf,
+    again: Callable[[Exception], bool] = is_worth_retry, span: float | None = None, max_pause: float = 1.0,
     failed: Callable[[Exception], Awaitable[None]] | None = None,
 ) -> T:  # fmt: skip
-    """Ask until it is answered.
+    """Call *ask* until it returns, and return its result.
 
     Args:
-        ask: Gets how many attempts have failed.
+        ask: Gets the number of failed attempts.
         clock: The clock of *until*.
         until: Local time after which no further attempt begins.
-        again: Says after which errors to ask again.
-        span: Seconds from which `retry_delay` computes the pauses; left out: those that are left.
-        longest_pause: Seconds between two attempts at most.
+        again: Returns True for errors after which to retry.
+        span: Seconds from which the pauses follow; see `longest_retry_delay`. Left out: the time left until *until*.
+        max_pause: Maximum pause between two attempts, in seconds.
         failed: Called after each failed attempt except the last.
 
     Raises:
-        RedisError: Not answered by *until*, or another error.
+        RedisError: The error of the last attempt before *until*, or an error that *again* does not retry.
     """
-    failures = 0
+    backoff = Backoff(0.04, max_pause)
     while True:
         try:
-            return await ask(failures)
+            return await ask(backoff.failures)
         except (RedisError, OSError) as error:
-            failures += 1
-            pause = min(retry_delay(until - clock() if span is None else span, failures), longest_pause)
+            pause = min(backoff.failed(), longest_retry_delay(until - clock() if span is None else span))
             if not again(error) or clock() + pause >= until:
                 raise
             if failed is not None:
@@ -225,14 +223,20 @@ async def ride_out(
     *,
     outages: bool = False,
 ) -> T:
-    """Ask again while Redis cannot run it just now, and in *outages*; raise other errors at once. See `ask_until`."""
+    """Retry while Redis cannot run it just now, and with *outages* also during those. Raise other errors at once.
+
+    See `ask_until`.
+    """
     again = may_pass if outages else came_too_early  # defect: I4-outages
-    return await ask_until(lambda _: ask(), clock, until, again=again, longest_pause=_LONGEST_PAUSE, failed=failed)
+    return await ask_until(lambda _: ask(), clock, until, again=again, max_pause=_MAX_PAUSE, failed=failed)
 
 
 @final
 class RidingOut:
-    """The user's retry policy; attempts that are ridden out do not count: with *outages*, those that failed too."""
+    """Wrap the user's retry policy: temporary refusals (and with *outages*, failed attempts) do not use up its retries.
+
+    So a redis-py client that would give up after three attempts still waits until Redis can run the request.
+    """
 
     def __init__(self, policy: Retry, clock: Callable[[], float], *, outages: bool = False) -> None:
         self._policy = policy
@@ -240,7 +244,7 @@ class RidingOut:
         self._outages = outages
 
     async def call_with_retry(self, do: Callable[[], Awaitable[T]], fail: Callable[[Exception], Awaitable[None]]) -> T:
-        """Do as the policy does; the caller bounds the time."""
+        """Do what the policy does. The caller limits the time."""
 
         def ask() -> Awaitable[T]:
             return ride_out(do, self._clock, math.inf, fail, outages=self._outages)
@@ -249,19 +253,19 @@ class RidingOut:
 
 
 async def as_the_client_would(policy: Retry | RidingOut, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask as often as the user's client would try, for as long as a request may stay unanswered.
+    """Retry as often as the user's client would, for at most `REPLY_TIMEOUT` seconds.
 
     Raises:
-        RedisError: Not answered by then: the last trouble.
+        RedisError: The last error, or a timeout, if there is no reply by then.
     """
-    trouble: Exception = RedisTimeoutError(f"Redis did not answer within {LONGEST_WAIT:g} s")
+    trouble: Exception = RedisTimeoutError(f"Redis did not answer within {REPLY_TIMEOUT:g} s")
 
     async def failed(error: Exception) -> None:
         nonlocal trouble
         trouble = error
 
     try:
-        async with asyncio.timeout(LONGEST_WAIT):
+        async with asyncio.timeout(REPLY_TIMEOUT):
             return await policy.call_with_retry(ask, failed)
     except RedisTimeoutError:
         raise

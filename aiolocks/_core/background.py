@@ -1,9 +1,8 @@
-"""Tasks that run in the background of a loop, and what is done when that loop ends.
+"""Tasks that run in the background of a loop, and a session's last work when that loop ends.
 
-When `asyncio.run` shuts a loop down, what belongs to the loop is closed after all tasks have ended.
-
-`loop.shutdown_asyncgens()` is asyncio's only hook for that; a task of ours would be cancelled first. It closes all
-generators side by side and in no order, and a generator of the user's may be suspended inside a block of ours.
+On shutdown, a session is closed after all other tasks have ended. `loop.shutdown_asyncgens()` is asyncio's only hook
+for that, as `asyncio.run` cancels tasks before. It closes all generators at the same time and in no order, and a
+generator of the user may be suspended inside a block of ours.
 """
 
 import asyncio
@@ -57,8 +56,8 @@ class _Quiet(Wrapped[None]):
 def background(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
     """Start a task that prints nothing if its loop is closed before it has ended.
 
-    A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each; ours have nothing to lose, as a
-    lease ends by itself. The attribute is the one that `asyncio.gather` sets for the same reason.
+    A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each. Ours have nothing to lose, as a
+    lease ends by itself. `asyncio.gather` sets the same attribute for the same reason.
     """
     task: asyncio.Task[None] = asyncio.get_running_loop().create_task(_Quiet(coroutine))
     with contextlib.suppress(AttributeError):  # a task of a foreign task factory may lack it
@@ -71,17 +70,17 @@ _background: "weakref.WeakSet[asyncio.Task[Any]]" = weakref.WeakSet()
 
 
 def in_background(task: "asyncio.Task[Any]") -> bool:
-    """Whether *task* is one of ours."""
+    """Whether `background` has started *task*."""
     return task in _background
 
 
 LAST_GRACE = 1.0
-"""Seconds that the end of a loop waits for what is being released: as long as leaving a block may take."""
+"""Timeout for the releases at the end of a loop, in seconds; the same as for leaving a block."""
 
-_LOOK = 0.002
+_POLL_INTERVAL = 0.002
 
 _ending: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
-"""Loops that have closed their generators; they may go on after that."""
+"""Loops that have closed their generators. They may continue to run after that."""
 
 
 def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
@@ -96,8 +95,8 @@ def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerato
     loop, generator = asyncio.get_running_loop(), wait()
     with contextlib.ExitStack() as stack:
         if getattr(loop, "_asyncgens_shutdown_called", loop in _ending):
-            # A program may close its generators early and go on. The loop closes later generators too, but warns of
-            # each, and would warn of ours.
+            # A program may close its generators early and continue. The loop closes later generators too, but it would
+            # warn of ours.
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore", ResourceWarning)
         stack.enter_context(contextlib.suppress(StopIteration))
@@ -107,30 +106,30 @@ def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerato
 
 def finish(generator: AsyncGenerator[None, None]) -> None:
     """Stop waiting for the end of the loop, and run *close*, which must not wait then."""
-    with contextlib.suppress(StopIteration, RuntimeError, ValueError):  # the last two: it is running
+    with contextlib.suppress(StopIteration, RuntimeError, ValueError):  # RuntimeError, ValueError: it is running
         generator.aclose().send(None)
 
 
 async def last_releases(unreleased: Callable[[], bool], unanswered: Callable[[], bool]) -> None:
-    """Let other generators release what they hold, and wait for the answers; for a bounded time.
+    """Let other generators release their leases, and wait for the replies; for at most `LAST_GRACE` seconds.
 
     Args:
-        unreleased: Whether a lease is held; it may be one of theirs.
-        unanswered: Whether an answer is worth waiting for.
+        unreleased: Whether a lease is held, perhaps by such a generator.
+        unanswered: Whether a reply is worth waiting for.
     """
     loop = asyncio.get_running_loop()
     _ending.add(loop)
     until = loop.time() + LAST_GRACE
-    await asyncio.sleep(0)  # they are being closed from this turn on
-    while loop.time() < until and (unanswered() or (unreleased() and _others())):  # noqa: ASYNC110  # they do not tell
-        await asyncio.sleep(_LOOK)
+    await asyncio.sleep(0)  # the loop closes them from this turn on
+    while loop.time() < until and (unanswered() or (unreleased() and _others())):  # noqa: ASYNC110  # no event says when
+        await asyncio.sleep(_POLL_INTERVAL)
     # equivalent: constant, one turn more
-    for _ in range(3):  # from the answer to its waiter, and out of the block
+    for _ in range(3):  # from the reply to its waiter, and out of the block
         await asyncio.sleep(0)
 
 
 def _others() -> bool:
-    """Whether a task runs that is neither this one, nor the one that closes all generators, nor in our background."""
+    """Whether a task of the user still runs; the task that closes all generators does not count."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     return any(
         not in_background(task) and getattr(task.get_coro(), "__name__", "") != "shutdown_asyncgens" for task in others

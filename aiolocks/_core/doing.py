@@ -1,4 +1,4 @@
-"""Adds a note to Redis's errors that says what the caller was doing; this library's own errors say it in their text."""
+"""Adds a note to redis-py's errors that says what the caller was doing; our own errors have it in their text."""
 
 import copy
 from types import TracebackType
@@ -14,8 +14,8 @@ _WHILE = "while "
 def noted(error: BaseException, doing: str) -> BaseException:
     """Return *error* with a note such as "while acquiring lock 'orders:42'".
 
-    All callers whose requests were under way over one connection get the same error object. It keeps the first caller's
-    note; each other caller gets a copy with its own note.
+    All callers with requests on one connection get the same error object. It keeps the first caller's note; each other
+    caller gets a copy with its own note.
     """
     if not isinstance(error, _TROUBLE) or isinstance(error, LockError):
         return error
@@ -32,7 +32,7 @@ def noted(error: BaseException, doing: str) -> BaseException:
 
 @final
 class Doing:
-    """A block that adds such a note to each error of Redis that leaves it."""
+    """A block that adds such a note to each error of redis-py that leaves it."""
 
     __slots__ = ("_doing",)
 

@@ -1,4 +1,4 @@
-"""Every error that aiolocks raises on its own account.
+"""Every error class of aiolocks.
 
     redis.exceptions.LockError            (a ValueError, by redis-py's choice)
     └─ LockError
@@ -8,9 +8,9 @@
        ├─ QuorumError
        └─ VersionConflictError
 
-Trouble with the connection is not wrapped: redis-py's own exceptions leave as they are.
+redis-py's own exceptions, such as those of the connection, are not wrapped.
 
-Each can be copied and pickled, as a process pool does with what its workers raise.
+All errors can be copied and pickled, as a process pool does with the errors of its workers.
 """
 
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ class LockError(redis_exceptions.LockError):
     """The base class of all errors below.
 
     Attributes:
-        name: What was asked for, as the caller named it. redis-py calls it `lock_name`, which is set too.
+        name: The name of the lock, as the caller gave it. redis-py calls it `lock_name`, which is set too.
     """
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message, name)
         # equivalent: line dropped, newer versions do it themselves
-        self.args = (message,)  # redis-py 6.0 does not; and a TimeoutError that is made like this sets none itself
+        self.args = (message,)  # redis-py 6.0 does not set them, and neither does a TimeoutError that is made so
         self.name = name
 
-    # Python's own calls the class with `args`, which lack the keyword arguments; and a process pool takes an error that
-    # it cannot unpickle for the death of its worker. Users' subclasses may take other arguments.
+    # Python's own version calls the class with `args`, which lack the keyword arguments. A process pool treats an error
+    # that it cannot unpickle as the death of its worker. Users' subclasses may take other arguments.
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.args), vars(self)
 
-    def __repr__(self) -> str:  # redis-py's names the class alone
+    def __repr__(self) -> str:  # redis-py's shows the class alone
         return f"{type(self).__name__}({str(self)!r})"
 
 
@@ -45,11 +45,11 @@ class AcquireTimeoutError(LockError, TimeoutError):
     """Not granted within the time the caller was willing to wait. Nothing is held or queued any more.
 
     Attributes:
-        name: What was asked for.
+        name: The name of the lock.
         timeout: Seconds the caller was willing to wait.
-        retry_after: Seconds after which asking again may succeed: the time left of the current holder's lease. A
-            live holder renews that lease, so this is a hint, fit for a ``Retry-After`` header. None means that it
-            is not known, because that lease has no expiry.
+        retry_after: Seconds after which a retry may succeed: the time left of the present holder's lease. A live
+            holder renews that lease, so this is a hint, fit for a ``Retry-After`` header. None means that it is not
+            known, because that lease has no expiry.
     """
 
     def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None) -> None:
@@ -62,9 +62,9 @@ class LeaseLostError(LockError, redis_exceptions.LockNotOwnedError):
     """The lease ended before the work did: another caller may hold the name now. Roll back, or stop.
 
     Attributes:
-        name: What was held.
-        fencing_token: The fencing token of the lease that was lost.
-        reason: Why, in a few words.
+        name: The name that was held.
+        fencing_token: The fencing token of the lost lease.
+        reason: Why it was lost, in a few words.
     """
 
     def __init__(self, message: str, *, name: str, fencing_token: int, reason: str) -> None:
@@ -78,7 +78,7 @@ class LimitMismatchError(LockError):
 
     Attributes:
         name: The semaphore.
-        permits: How many were asked for.
+        permits: The number of permits that were asked for.
         limit: The limit in force on the server, which may differ from this process's own.
     """
 
@@ -92,8 +92,8 @@ class QuorumError(LockError):
     """Too few servers of a `Redlock` answered. If enough answer "busy", it is an AcquireTimeoutError instead.
 
     Attributes:
-        name: What was asked for.
-        outcomes: What each server answered or why it did not, by its address.
+        name: The name of the lock.
+        outcomes: The reply of each server, or why there was none, by its address.
     """
 
     def __init__(self, message: str, *, name: str, outcomes: Mapping[str, str]) -> None:
@@ -102,7 +102,7 @@ class QuorumError(LockError):
 
 
 class VersionConflictError(LockError):
-    """The value was written by another client since it was read. Nothing was changed: read it again.
+    """Another client has written the value since it was read. Nothing was changed: read it again.
 
     Attributes:
         name: The key of the value.
@@ -117,8 +117,9 @@ class VersionConflictError(LockError):
 
 
 def _again(kind: type[LockError], args: tuple[object, ...]) -> LockError:
-    """Return an error of *kind* with *args* and nothing else yet, without the help of its `__init__`."""
-    base = OSError if issubclass(kind, OSError) else Exception  # `kind.__new__` is ValueError's, also where that fails
+    """Return an error of *kind* with *args* and no other state, without calling its `__init__`."""
+    # `kind.__new__` would be that of ValueError, which fails for an OSError.
+    base = OSError if issubclass(kind, OSError) else Exception
     error = base.__new__(kind, *args)
-    error.args = args  # an OSError leaves them to `__init__`
+    error.args = args  # an OSError sets them in `__init__` only
     return error

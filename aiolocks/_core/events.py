@@ -1,7 +1,6 @@
-"""Who is told what happens to locks, and nothing else.
+"""Events: callbacks for what happens to locks, and the lines that the logger `aiolocks` writes at DEBUG level.
 
-Whoever has something to tell looks at `listeners` first, or at what that has led to, so that nothing is paid when
-nobody listens. The lines that the logger `aiolocks` has at DEBUG level are told from here as well.
+Callers check `listeners` before they build an event, so events cost nothing without a listener.
 """
 
 import asyncio
@@ -22,43 +21,43 @@ Kind = Literal[
 
 
 class Event(NamedTuple):
-    """Something that has happened to a lock, a semaphore or one of their kin, in this process.
+    """Something that has happened to a lock, a semaphore or another primitive, in this process.
 
     ================== ================================================= =============================================
     `kind`             what has happened                                 `seconds`
     ================== ================================================= =============================================
-    ``waiting``        others are in the way, and the caller waits       since the caller asked
+    ``waiting``        the name is busy, and the caller waits            since the caller asked
     ``acquired``       the caller has its lease                          that it waited
-    ``timed_out``      it had waited for as long as it would             that it waited
+    ``timed_out``      its timeout has passed                            that it waited
     ``cancelled``      it was cancelled                                  that it waited
     ``failed``         an error has ended its wait                       that it waited
-    ``renewed``        the server has confirmed a renewal                until it had answered
-    ``renewal_failed`` it has not; this is tried again                   left of the lease
-    ``stalled``        the loop was silent for so long that the thread   that it may be silent: `max_stall`
-                       watchdog does not renew the lease until it is not
-    ``released``       the holder has let go                             that it held
-    ``lost``           the lease ended before that                       that it held, until this was known
-    ``revoked``        the same, as it was taken back                    that it held, until this was known
-    ``handed_over``    with the answer to a release, the server said     0
-                       that a waiter in this process has the name now
-    ``limit_differs``  a semaphore's limit is not what it was before     0
-    ``polling``        waiters cannot be told of their turn; they ask    until being told is tried again
+    ``renewed``        the server has confirmed a renewal                until the reply
+    ``renewal_failed`` a renewal has failed, and will be retried         left of the lease
+    ``stalled``        the loop gave no sign of life for so long that    that it may be silent: `max_stall`
+                       the thread watchdog stops renewing the lease
+    ``released``       the holder has released it                        that it held
+    ``lost``           the lease ended before its release                that it held, until this was known
+    ``revoked``        the same, because it was revoked                  that it held, until this was known
+    ``handed_over``    the reply to a release said that a waiter in      0
+                       this process has the name now
+    ``limit_differs``  a semaphore's limit has changed                   0
+    ``polling``        wake-ups do not arrive, so waiters poll           until the next try to subscribe
     ================== ================================================= =============================================
 
     Each acquisition ends with one of ``acquired``, ``timed_out``, ``cancelled`` and ``failed``, whether it had to wait
-    or not; and each lease with one of ``released``, ``lost`` and ``revoked``. A `try_acquire` that is answered None is
-    no event. Neither are inner holds of an `RLock`, which are one lease.
+    or not. Each lease ends with one of ``released``, ``lost`` and ``revoked``. A `try_acquire` that returns None is no
+    event. Neither are inner holds of an `RLock`, which share one lease.
 
     Attributes:
         kind: What has happened; see above. There may be more kinds in the future.
-        name: To what, as the caller named it; of a `MultiLock`, all names together, but for ``handed_over``. Empty for
-            ``polling``, which concerns a client.
-        primitive: What that is: ``lock``, ``rlock``, ``rwlock``, ``semaphore``, ``multilock``, ``redlock``,
+        name: The name, as the caller gave it. All names of a `MultiLock` together; ``handed_over`` has one of them.
+            Empty for ``polling``, which concerns a client.
+        primitive: The kind of primitive: ``lock``, ``rlock``, ``rwlock``, ``semaphore``, ``multilock``, ``redlock``,
             ``hierarchy``. Empty for ``polling``.
         seconds: See above.
-        fencing_token: Of the lease; 0 where there is none yet. In ``handed_over``, of the waiter's.
-        acquisition: A number that all events of one acquisition and its lease have in common, and no others in this
-            process. 0 for ``handed_over``, ``limit_differs`` and ``polling``.
+        fencing_token: The fencing token of the lease; 0 if there is none yet. In ``handed_over``, that of the waiter.
+        acquisition: A number that is common to all events of one acquisition and its lease, and unique in this process.
+            0 for ``handed_over``, ``limit_differs`` and ``polling``.
     """
 
     kind: Kind
@@ -66,16 +65,16 @@ class Event(NamedTuple):
     primitive: str
     seconds: float = 0.0
     fencing_token: int = 0
-    acquisition: int = 0  # a tuple, as a dataclass that is frozen takes three times as long to make
+    acquisition: int = 0  # the class is a tuple, as a frozen dataclass takes three times as long to make
 
 
 new: Callable[[type[Event], tuple[Kind, str, str, float, int, int]], Event] = cast("Any", tuple).__new__
-"""Makes an event of all its fields in half the time that `Event` takes."""
+"""Makes an event from all its fields, in half the time of `Event`."""
 
 
 @final
 class _Listener:
-    """A callback, as it was registered once."""
+    """One registration of a callback."""
 
     __slots__ = ("_seen", "callback")
 
@@ -84,7 +83,7 @@ class _Listener:
         self._seen: set[type[BaseException]] = set()
 
     def failed(self, event: Event, error: BaseException) -> None:
-        """Log an error of the callback; each type of error once, as there may be thousands of events a second."""
+        """Log an error of the callback, each type once, as there may be thousands of events a second."""
         if type(error) not in self._seen:
             self._seen.add(type(error))
             log.error(
@@ -94,16 +93,16 @@ class _Listener:
 
 
 listeners: tuple[_Listener, ...] = ()
-"""Who is told. Never changed in place: whoever goes through it need not mind who comes or goes meanwhile."""
+"""The registered listeners. Replaced, never mutated, so it is safe to iterate over."""
 
 _changing = threading.Lock()
 
 number: Callable[[], int] = itertools.count(1).__next__
-"""Returns a number for an acquisition, which no other has."""
+"""Returns a unique number for an acquisition."""
 
 
 def on_event(callback: Callable[[Event], object]) -> Callable[[], None]:
-    """Have *callback* called with each event of this process, from now on; return what ends that.
+    """Call *callback* with each event of this process from now on; return a function that stops this.
 
     ::
 
@@ -114,22 +113,22 @@ def on_event(callback: Callable[[Event], object]) -> Callable[[], None]:
 
         unsubscribe = on_event(note)
 
-    It is called in the event loop in which the lease or waiter lives, where asyncio's own callbacks are; for
-    ``acquired``, ``timed_out``, ``cancelled`` and ``failed`` in the task that has asked. So it must be quick: what it
-    takes the caller waits for, with a lease that is running. Where loops run in several threads, so does it.
+    It runs in the event loop of the lease or waiter, like asyncio's own callbacks. For ``acquired``, ``timed_out``,
+    ``cancelled`` and ``failed`` it runs in the task that has asked. It must be quick, because the caller waits for it
+    while the lease is running. If loops run in several threads, it runs in each of them.
 
-    What it raises reaches no caller: it is logged by the logger ``aiolocks``, each type of error once. What an
-    acquisition that began before has told counts from then on only: its first event may be that it ended.
+    Its exceptions reach no caller: the logger ``aiolocks`` logs each type of error once. Acquisitions that were already
+    under way report later events only; the first event may be the end.
 
     Args:
-        callback: A plain function. What it returns is ignored.
+        callback: A plain function. Its result is ignored.
 
     Returns:
-        A function that ends it; further calls do nothing. Registered twice, a callback is called twice, and each is
-        ended by itself.
+        A function that stops the calls; calling it again does nothing. A callback that is registered twice is called
+        twice, and each registration has a function of its own.
 
     Raises:
-        TypeError: It cannot be called, or is a coroutine function.
+        TypeError: It is not callable, or is a coroutine function.
     """
     if not callable(callback):
         raise TypeError(f"callback must be a function that takes an event, not {callback!r}")
@@ -152,7 +151,7 @@ def on_event(callback: Callable[[Event], object]) -> Callable[[], None]:
 
 
 def emit(event: Event) -> None:
-    """Tell all who listen, and the log at DEBUG level. Nothing that a callback raises comes back."""
+    """Call all listeners, and log at DEBUG level. No exception of a callback leaves this function."""
     if event[5] and log.isEnabledFor(logging.DEBUG):
         log.debug(
             "%s %r: %s (%.3f s, fencing token %d, acquisition %d)",

@@ -1,7 +1,7 @@
 """The caller's own commands, checked and encoded before anything is sent.
 
-Pure. A command that cannot run in a script, or not in one step with the others, is refused here: once the first command
-has run, it is too late to refuse the second.
+Nothing here does I/O. A command that cannot run in a script together with the others is refused here: once the first
+command has run, it is too late to refuse the second.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ Word = str | bytes | int | float
 Command = Sequence[Word]
 Reply = bytes | str | int | list["Reply"] | None
 
-MOST_WORDS = 4000
-"""In all commands of one batch: Lua's stack holds less than 8,000."""
+MAX_WORDS = 4000
+"""Maximum number of words in all commands of a batch, as Lua's stack holds less than 8,000."""
 
 _REFUSED = {
     "it waits, and a script cannot": "BLMOVE BLMPOP BLPOP BRPOP BRPOPLPUSH BZMPOP BZPOPMAX BZPOPMIN WAIT WAITAOF",
@@ -46,12 +46,12 @@ _KEYS: dict[str, Callable[[Sequence[bytes]], Sequence[bytes]]] = {
     **dict.fromkeys(["XREAD", "XREADGROUP"], lambda words: _streams(words)),
     **dict.fromkeys(_NONE.split(), lambda words: []),
 }
-"""Which words of a command are keys, if it is not the first alone. The server needs them only to refuse keys of other
-slots."""
+"""For commands whose keys are not just the first word: a function from the words to the keys. The server needs the
+keys only to refuse those of other slots."""
 
 
 class Encoder(Protocol):
-    """What is used of redis-py's encoder."""
+    """The part of redis-py's encoder that is used here."""
 
     encoding: str
     encoding_errors: str
@@ -60,7 +60,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Commands to be sent together: for each, the number of its words and then the words."""
+    """Commands to send together: for each command, the number of its words and then the words."""
 
     words: tuple[bytes, ...]
     keys: tuple[bytes, ...]
@@ -68,11 +68,11 @@ class Batch:
 
 
 def batch(commands: Sequence[Command], encoder: Encoder) -> Batch:
-    """Return *commands* as they are sent.
+    """Check and encode *commands*.
 
     Raises:
-        TypeError: A command is no tuple of str, bytes, int and float.
-        ValueError: No command or an empty one, too many words, or a command that cannot be among them.
+        TypeError: A command is not a tuple of str, bytes, int and float.
+        ValueError: No command or an empty one, too many words, or a command that cannot run in a script.
     """
     if not commands:
         raise ValueError('guard() needs a command, such as guard(("SET", key, value))')
@@ -84,13 +84,13 @@ def batch(commands: Sequence[Command], encoder: Encoder) -> Batch:
         names.append(name)
         words += [str(len(arguments)).encode(), *arguments]
         keys.update(dict.fromkeys(_KEYS.get(name, _first)(arguments[1:])))
-    if len(words) > MOST_WORDS:
-        raise ValueError(f"guard() takes at most {MOST_WORDS} words in all, not {len(words)}")
+    if len(words) > MAX_WORDS:
+        raise ValueError(f"guard() takes at most {MAX_WORDS} words in all, not {len(words)}")
     return Batch(tuple(words), tuple(keys), tuple(names))
 
 
 def _checked(command: Command, encoder: Encoder) -> tuple[str, list[bytes]]:
-    """Return a command's name in capitals, and all its words."""
+    """Return a command's name in upper case, and all its words."""
     if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
         raise TypeError(f'a command is a tuple such as ("SET", key, value), not {type(command).__name__}')
     if not command:

@@ -1,11 +1,14 @@
-"""What Ctrl-C does to the command line while its modules are being imported, and afterwards."""
+"""The effect of Ctrl-C on the command line: quiet while its modules are being imported, KeyboardInterrupt afterwards.
+
+It must be loaded before all other modules, so it is not a part of `cli`, whose import takes the time.
+"""
 
 import signal
 import threading
 
 
 def end_at_once() -> None:
-    """Let SIGINT end the process without a word; a shell then shows status 130."""
+    """Let SIGINT end the process without any output; a shell then shows status 130."""
     _replace(signal.default_int_handler, signal.SIG_DFL)
 
 
@@ -15,6 +18,6 @@ def raise_again() -> None:
 
 
 def _replace(before: object, after: "signal._HANDLER") -> None:
-    """Set the handler if the current one is *before*. Under nohup it is another, which ignores the signal and stays."""
+    """Set the handler if the present one is *before*. Under nohup it is another, which ignores the signal and stays."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == before:
         signal.signal(signal.SIGINT, after)

@@ -1,19 +1,31 @@
-"""How a name becomes Redis keys: those of one name share a Cluster slot, and no two names share a key.
+"""How a name becomes Redis keys: the keys of one name share a Cluster slot, and no two names share a key.
 
 A key is ``<prefix><kind>:{<name>}``, followed by ``:<part>`` for what belongs to it. The braces make Redis Cluster
 hash the name alone. Braces inside a name are escaped, since ``{}`` or a leading ``}`` would end the tag early.
+
+A Cluster finds the slot of a key by CRC16 (its XMODEM variant) of the text in the first braces. Without braces, or with
+nothing in them, it hashes the whole key.
 """
 
+from binascii import crc_hqx
 from functools import lru_cache
+from itertools import count
 from typing import final
 
 from .kinds import KINDS
-from .slots import beside, tag_of
 
-LONGEST_NAME = 1024
-"""Bytes of UTF-8."""
+MAX_NAME_BYTES = 1024
+"""Maximum length of a name in UTF-8."""
 
-_WORDS = {kind.name: kind.key_word for kind in KINDS}
+SLOTS = 16384
+"""Number of slots of a Cluster."""
+
+PREFIX = "aiolocks:"
+_EXACT = b"aiolocks:exact:"
+_TAGGED = b"t:"
+"""Comes before a name that has a tag of its own."""
+
+_KINDS = {kind.name: (kind.key_word, kind.family) for kind in KINDS}
 
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
@@ -23,27 +35,29 @@ _PART_ESCAPES = _ESCAPES | {ord(":"): "%3A"}
 
 @final
 class Keys:
-    """The keys of one name of one kind of primitive, and the channels on which its waiters are told.
+    """The keys of one name of one kind of primitive, and the channels that wake its waiters.
 
     Attributes:
-        family: Whose scripts use these keys, where kinds share scripts; left out: the kind's own.
+        family: The kind whose scripts use these keys.
         base: The key of the holder; every other key of the name begins with it.
         channels: The start of every wake-up channel; see `channel_of`.
+        holder: The `holder=` label of the manager that made these keys, or None.
     """
 
-    __slots__ = ("_holder", "base", "channels", "family", "kind", "name")
+    __slots__ = ("base", "channels", "family", "holder", "kind", "name")
 
     def __init__(self, prefix: str, kind: str, name: str, family: str = "", *, path: bool = False) -> None:
-        """*path*: The name is a path; all paths with one root go into one Cluster slot."""
+        """Make the keys of *name*; with *path*, all paths with the same root go into one Cluster slot."""
         try:
-            head, self.channels = _of_prefix(prefix, kind)
+            head, self.channels, of_kind = _of_prefix(prefix, kind)
         except TypeError:
-            check_prefix(prefix)  # of a type that cannot even be looked up
+            check_prefix(prefix)  # of a type that cannot be hashed
             raise
         self.kind = kind
         self.name = name
-        self.family = family or kind
-        if type(name) is not str or not name.isascii() or not 0 < len(name) <= LONGEST_NAME:  # else it is a good one
+        self.family = family or of_kind
+        self.holder: str | None = None
+        if type(name) is not str or not name.isascii() or not 0 < len(name) <= MAX_NAME_BYTES:  # the common case
             check_name(name)
         if path or "{" in name or "}" in name or "%" in name:
             root, slash, rest = name.partition("/") if path else (name, "", "")
@@ -53,36 +67,21 @@ class Keys:
 
     @classmethod
     def exact(cls, name: bytes, shown: str) -> "Keys":
-        """Return those of a lock whose holder is the key *name* itself, for `compat`; `holder_of` finds that again.
+        """Return the keys of a lock whose holder is the key *name* itself, for `compat`.
 
-        All others stand beside it in its slot, under `base`.
+        All its other keys begin with `base`, from which `holder_of` finds *name* again. They share the slot of *name*.
         """
-        keys = cls(PREFIX, "exact", "-", "exact")
+        keys = cls(PREFIX, "exact", "-")
         keys.name = shown
         keys.base = _EXACT + (_TAGGED if tag_of(name) != name else b"") + beside(name)
         return keys
-
-    @property
-    def holder(self) -> str | None:
-        """What those who hold the name by these are called; what is not set costs nothing."""
-        return getattr(self, "_holder", None)
-
-    @holder.setter
-    def holder(self, holder: str) -> None:
-        self._holder = holder
 
     def part(self, part: bytes) -> bytes:
         return self.base + b":" + part
 
 
-PREFIX = "aiolocks:"
-_EXACT = b"aiolocks:exact:"
-_TAGGED = b"t:"
-"""Before a name that has a tag of its own."""
-
-
 def holder_of(base: bytes) -> bytes:
-    """Return the key of the holder by what stands beside it; see `Keys.exact`."""
+    """Return the key of the holder, given the *base* of `Keys.exact`."""
     name = base.removeprefix(_EXACT)
     if name.startswith(_TAGGED):
         return name.removeprefix(_TAGGED)
@@ -91,15 +90,15 @@ def holder_of(base: bytes) -> bytes:
 
 
 def of_shard(channel: bytes) -> bool:
-    """Whether *channel*, or what channels begin with, is of a Cluster's shards."""
+    """Whether *channel*, or the start of a channel, is sharded: each is in the slot of its name."""
     return b"{" in channel
 
 
 def channel_of(base: bytes, channels: bytes, session: bytes) -> bytes:
-    """Return the channel on which *session* is told of turns at the name of *base*; `queue.lua` has the same.
+    """Return the channel on which *session* hears of grants of the name of *base*; `queue.lua` does the same.
 
-    If *channels* ends with an open brace, as no prefix does, these are channels of a Cluster's shards: each is in the
-    slot of its name. Otherwise a session has one for all names.
+    If *channels* ends with an open brace, which no prefix does, the channel is sharded, in the slot of its name.
+    Otherwise a session has one channel for all names.
     """
     if not of_shard(channels):
         return channels + session
@@ -108,19 +107,20 @@ def channel_of(base: bytes, channels: bytes, session: bytes) -> bytes:
 
 
 def session_key(channels: bytes, session: bytes) -> bytes:
-    """Return the key that says which process *session* is of, under the prefix of these *channels*."""
+    """Return the key in which *session* publishes its process, under the prefix of these *channels*."""
     return channels.removesuffix(b"wake:") + b"session:" + session
 
 
 @lru_cache(maxsize=256)
-def _of_prefix(prefix: str, kind: str) -> tuple[str, bytes]:
-    """Check a prefix, and return with what the keys of a kind begin, and the start of the channels."""
+def _of_prefix(prefix: str, kind: str) -> tuple[str, bytes, str]:
+    """Check *prefix*; return the first part of the kind's keys, the first part of its channels, and its family."""
     check_prefix(prefix)
-    return f"{prefix}{_WORDS.get(kind, kind)}:{{", f"{prefix}wake:".encode()
+    word, family = _KINDS.get(kind, (kind, kind))
+    return f"{prefix}{word}:{{", f"{prefix}wake:".encode(), family
 
 
 def check_name(name: str) -> bytes:
-    """Return *name* in UTF-8, or raise TypeError or ValueError unless it is a str of 1 to 1,024 bytes of that."""
+    """Return *name* in UTF-8; raise TypeError or ValueError unless it is a str of 1 to 1,024 bytes in UTF-8."""
     given: object = name
     if not isinstance(given, str):
         several = ": a MultiLock takes several names" if isinstance(given, (list, tuple, set, frozenset)) else ""
@@ -129,8 +129,8 @@ def check_name(name: str) -> bytes:
         encoded = name.encode()
     except UnicodeEncodeError:
         raise ValueError("name holds a lone surrogate, which UTF-8 cannot encode") from None
-    if not 1 <= len(encoded) <= LONGEST_NAME:
-        raise ValueError(f"name must be 1 to {LONGEST_NAME} bytes of UTF-8, not {len(encoded)}")
+    if not 1 <= len(encoded) <= MAX_NAME_BYTES:
+        raise ValueError(f"name must be 1 to {MAX_NAME_BYTES} bytes of UTF-8, not {len(encoded)}")
     return encoded
 
 
@@ -144,3 +144,33 @@ def check_prefix(prefix: str) -> None:
         prefix.encode()
     except UnicodeEncodeError:
         raise ValueError("prefix holds a lone surrogate, which UTF-8 cannot encode") from None
+
+
+def tag_of(key: bytes) -> bytes:
+    """Return the part of *key* that is hashed: the text between its first brace and the next closing one, or all."""
+    _, _, rest = key.partition(b"{")
+    tag, closed, _ = rest.partition(b"}")
+    return tag if closed and tag else key
+
+
+def slot_of(key: bytes) -> int:
+    return crc_hqx(tag_of(key), 0) % SLOTS
+
+
+def beside(key: bytes) -> bytes:
+    """Return a suffix that puts a key into the same Cluster slot as *key*.
+
+    The text before the suffix must not contain braces. The suffix is *key* itself if *key* has a tag. Two keys without
+    tags never have the same suffix.
+    """
+    if tag_of(key) != key:
+        return key
+    if b"}" in key:  # it cannot be part of a tag
+        return b"{%d}:%b" % (_number_in(slot_of(key)), key)
+    return b"{%b}" % key
+
+
+@lru_cache(maxsize=256)
+def _number_in(slot: int) -> int:
+    """Return the smallest number whose digits are hashed to *slot*; finding it takes some milliseconds."""
+    return next(number for number in count() if crc_hqx(b"%d" % number, 0) % SLOTS == slot)

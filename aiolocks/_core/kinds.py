@@ -1,7 +1,7 @@
-"""The kinds of primitives: how each is called, whose scripts it uses, and its capabilities.
+"""The kinds of primitives: how each is called, whose scripts it uses, its capabilities, and its own words in errors.
 
-A new kind starts with a row in `KINDS`. Every table of kinds in the tests is made from it, and a test fails by name
-where the new kind is missing. (The lock of `compat` is no kind of its own: it is a lock with redis-py's keys.)
+A new kind starts with a row in `KINDS`. Every table of kinds in the library and the tests is made from it, and a test
+fails by name where the new kind is missing. (The lock of `compat` is a lock with redis-py's keys, not a kind.)
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ class Kind:
     Attributes:
         name: The word for it in errors, events and on the command line.
         class_name: The class that users import from `aiolocks`.
-        family: The scripts that grant, renew and release it; kinds of one family keep their holders alike.
+        family: The scripts that grant, renew and release it. Kinds of one family store their holders in the same way.
         key_word: The word for it in keys. A kind whose name ends with the name of another kind has a word of its own:
             prefix "r" and kind "lock" would have the keys of kind "rlock".
         method: The method of a `LockManager` that makes it; empty if there is none.
+        example: A call of its constructor, for errors.
         modes: The attributes that can be acquired; empty if the object itself is acquired.
         leased: Whether it is held by leases, which are renewed and have fencing tokens.
         queued: Whether its waiters are served in the order in which they asked.
@@ -30,7 +31,8 @@ class Kind:
         guards: Whether its leases guard commands.
         handed_on: Whether its leases can be handed to another process.
         replicated: Whether it has the option `replicas`.
-        tracked: Whether it has the option `track`.
+        untracked: Why it lacks the option `track`, for errors; empty if it has the option.
+        instead: What to do instead of waiting for a lease of the same task, for errors.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Kind:
     family: str
     key_word: str
     method: str = ""
+    example: str = ""
     modes: tuple[str, ...] = ()
     leased: bool = True
     queued: bool = True
@@ -48,28 +51,52 @@ class Kind:
     guards: bool = True
     handed_on: bool = True
     replicated: bool = True
-    tracked: bool = True
+    untracked: str = ""
+    instead: str = ""
+
+    @property
+    def tracked(self) -> bool:
+        """Whether it has the option `track`."""
+        return not self.untracked
 
     def __str__(self) -> str:
         return self.name
 
 
+_SHARED_KEY = "its keys change with each grant and release of others"
+
 KINDS: Final = (
-    Kind("lock", "Lock", "lock", "lock", "lock"),
-    Kind("rlock", "RLock", "lock", "reentrant", "rlock", reentrant=True),
-    Kind("multilock", "MultiLock", "lock", "multi", "multilock", several=True),
     Kind(
-        "redlock", "Redlock", "lock", "quorum",
-        quorum=True, queued=False, guards=False, handed_on=False, replicated=False, tracked=False,
+        "lock", "Lock", "lock", "lock", "lock", 'Lock(redis, "orders:42", ttl=10)',
+        instead="an RLock may be taken again",
     ),
-    Kind("semaphore", "Semaphore", "semaphore", "semaphore", "semaphore", permits=True, tracked=False),
-    Kind("rwlock", "RWLock", "modes", "readwrite", "rwlock", modes=("read", "write", "upgradeable")),
+    Kind("rlock", "RLock", "lock", "reentrant", "rlock", 'RLock(redis, "orders:42", ttl=10)', reentrant=True),
+    Kind(
+        "multilock", "MultiLock", "lock", "multi", "multilock",
+        'MultiLock(redis, ["account:1", "account:2"], ttl=10)', several=True,
+    ),
+    Kind(
+        "redlock", "Redlock", "lock", "quorum", "", 'Redlock([redis_a, redis_b, redis_c], "orders:42", ttl=10)',
+        quorum=True, queued=False, guards=False, handed_on=False, replicated=False,
+        untracked="no single server knows whether a majority still has the lease",
+    ),
+    Kind(
+        "semaphore", "Semaphore", "semaphore", "semaphore", "semaphore", 'Semaphore(redis, "scraper", 10, ttl=10)',
+        permits=True, untracked=_SHARED_KEY,
+    ),
+    Kind(
+        "rwlock", "RWLock", "modes", "readwrite", "rwlock", 'RWLock(redis, "catalogue", ttl=10)',
+        modes=("read", "write", "upgradeable"), instead="pass its lease on, or begin with `upgradeable`",
+    ),
     Kind(
         "hierarchy", "HierarchicalLock", "modes", "hierarchy", "hierarchical",
-        modes=("read", "write"), several=True, tracked=False,
+        'HierarchicalLock(redis, "shop/orders/42", ttl=10)',
+        modes=("read", "write"), several=True, untracked=_SHARED_KEY,
     ),
     Kind(
-        "versioned", "Versioned", "versioned", "versioned", "versioned",
-        leased=False, queued=False, guards=False, handed_on=False, replicated=False, tracked=False,
+        "versioned", "Versioned", "versioned", "versioned", "versioned", 'Versioned(redis, "stock:42")',
+        leased=False, queued=False, guards=False, handed_on=False, replicated=False, untracked="it has no lease",
     ),
 )  # fmt: skip
+
+KIND_OF_CLASS: Final = {kind.class_name: kind for kind in KINDS}

@@ -12,16 +12,15 @@ log = logging.getLogger("aiolocks")
 
 _warned_of_milliseconds = False
 
-SHORTEST_TTL = 0.1
-"""Seconds. With less, the network's own delays would use up the lease."""
-
+MIN_TTL = 0.1
+"""Minimum TTL in seconds. With less, the network's own delays would use up the lease."""
 
 Duration = float | timedelta
-"""A length of time as callers give it: a number of seconds, or a timedelta. Here, and only here, it becomes a float."""
-
+"""A length of time as callers give it: a number of seconds, or a timedelta. Only this file makes a float of it."""
 
 Replicas = int | Literal["majority", "all"]
-"""How many must have a lease: a majority of the R that are connected and their primary is that one and (1 + R) // 2."""
+"""Number of replicas that must have a lease. A majority of R connected replicas and their primary is the primary and
+(1 + R) // 2 replicas."""
 
 
 class RedlockOptions(TypedDict, total=False):
@@ -60,13 +59,13 @@ class Unset(Enum):
 
 UNSET: Final = Unset.UNSET
 
-QUORUM_OF_PERMITS = "several servers would hand out too much: with 3 of them and 2 permits, AB, BC and AC all win"
-"""Why a semaphore has one server."""
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class Options:
-    """How a lease is asked for, kept and watched. In seconds, as floats; `acquire_timeout` None waits for ever."""
+    """How to ask for a lease, renew it and watch it. Durations are seconds as floats.
+
+    The last four attributes follow from the others.
+    """
 
     ttl: float
     acquire_timeout: float | None
@@ -83,7 +82,7 @@ class Options:
 
     renewed_in_loop: bool = field(init=False)
     needed_uptime: int = field(init=False)
-    """What the server must say of its uptime, in seconds; 0: it is not asked."""
+    """Minimum uptime that the server must report, in seconds. 0 means that it is not asked."""
     min_hold_ms: int = field(init=False)
 
     def __init__(
@@ -92,7 +91,7 @@ class Options:
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
     ) -> None:  # fmt: skip
-        """Check and convert what the caller gave.
+        """Check and convert the caller's options.
 
         Raises:
             TypeError, ValueError: The text names the option and says what is wrong.
@@ -119,14 +118,14 @@ class Options:
             raise TypeError(f"wait_release must be True or False, not {wait_release!r}")
         if not isinstance(track, bool):
             raise TypeError(f"track must be True or False, not {track!r}")
-        write = object.__setattr__  # being frozen forbids the usual way
+        write = object.__setattr__  # a frozen class forbids the usual way
         write(self, "ttl", check_ttl(ttl))
         write(self, "acquire_timeout", check_timeout("acquire_timeout", acquire_timeout))
         write(self, "on_lost", on_lost)
         write(self, "renew", renew)
         write(self, "max_hold", None if max_hold is None else _above_zero("max_hold", max_hold, " or None"))
         write(self, "watchdog", watchdog)
-        write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # most often 60
+        write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # the usual value
         write(self, "replicas", replicas)
         write(self, "wait_release", wait_release)
         uptime = check_within_reason("min_uptime", min_uptime)
@@ -142,14 +141,14 @@ class Options:
 if TYPE_CHECKING:
     options_of = Options
 else:
-    _same_options = lru_cache(maxsize=256, typed=True)(Options)  # typed: True is no number of seconds, and equals 1
+    _same_options = lru_cache(maxsize=256, typed=True)(Options)  # typed, as True equals 1 but is no number of seconds
 
     def options_of(*given):
-        """Return `Options` of these. A name may be locked but once; its options are mostly those of others too."""
+        """Return `Options`, from a cache: web handlers make a lock per request, always with the same options."""
         try:
             return _same_options(*given)
         except TypeError:
-            return Options(*given)  # one of them cannot be looked up; or it is wrong, and is told again
+            return Options(*given)  # one cannot be hashed, or is wrong: then this raises the same error
 
 
 def check_ttl(ttl: Duration | None) -> float:
@@ -157,8 +156,8 @@ def check_ttl(ttl: Duration | None) -> float:
     if ttl is None:
         raise TypeError("ttl must be a number of seconds, not None: a lease without an end outlives its dead holder")
     seconds = check_seconds("ttl", ttl)
-    if seconds < SHORTEST_TTL:
-        raise ValueError(f"ttl must be >= {SHORTEST_TTL} seconds, not {ttl!r}")
+    if seconds < MIN_TTL:
+        raise ValueError(f"ttl must be >= {MIN_TTL} seconds, not {ttl!r}")
     if seconds > 10**9:
         raise ValueError(f"ttl must be <= 1e9 seconds, not {ttl!r}")
     if seconds >= 3600 and isinstance(ttl, int) and ttl % 1000 == 0:
@@ -167,7 +166,7 @@ def check_ttl(ttl: Duration | None) -> float:
 
 
 def _warn_of_milliseconds(ttl: int) -> None:
-    """Log once in a process that a *ttl* such as 30000 is taken for seconds."""
+    """Log once per process that a *ttl* such as 30000 means seconds."""
     global _warned_of_milliseconds
     if not _warned_of_milliseconds:
         _warned_of_milliseconds = True
@@ -188,7 +187,7 @@ def check_timeout(what: str, timeout: Duration | None) -> float | None:
 
 
 def check_within_reason(what: str, value: Duration) -> float:
-    """Return *value* in seconds, of which 0 are allowed too, or raise TypeError or ValueError."""
+    """Return *value* in seconds, from 0 to 1e9, or raise TypeError or ValueError."""
     seconds = check_seconds(what, value)
     if not 0 <= seconds <= 10**9:
         raise ValueError(f"{what} must be between 0 and 1e9 seconds, not {value!r}")

@@ -1,6 +1,6 @@
-"""One timer for many bounds that are rarely reached: it is set for the earliest, and looks at all when it fires.
+"""One timer for many deadlines that are rarely reached: it is set for the earliest, and checks all when it fires.
 
-A timer for each bound would cost more than most of the work that it bounds.
+A timer for each deadline would cost more than most of the work that it limits.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar, final
 
 
 class Watched(Protocol):
-    """What has a bound: its `due`, on the timer's clock; `math.inf` for none."""
+    """An object with a deadline: its `due`, on the timer's clock; `math.inf` for none."""
 
     due: float
 
@@ -18,15 +18,18 @@ class Watched(Protocol):
 T = TypeVar("T", bound=Watched)
 
 _LATE = 0.01
-"""Seconds by which a look may be late, as any timer may; if it is later, the loop was busy with something else."""
+"""Seconds by which any timer may fire late. If it is later, the loop was busy with other work."""
 
-_MOMENT = 0.001
-"""Seconds in which a loop that was busy reads what has arrived meanwhile, as uvloop runs its timers first."""
+_READING = 0.001
+"""Seconds in which a loop that was busy reads the replies that have arrived, as uvloop runs its timers first."""
 
 
 @final
 class OverdueTimer(Generic[T]):
-    """Calls *overdue* for each of the *watched* whose time has come."""
+    """Calls *overdue* for each of the *watched* objects whose deadline has passed.
+
+    Invariant: `next_due` is no later than the earliest deadline that was passed to `arm`.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], watched: Callable[[], Iterable[T]],
@@ -38,32 +41,33 @@ class OverdueTimer(Generic[T]):
         self._overdue = overdue
         self._timer: asyncio.TimerHandle | None = None
         self._was_late = False
-        self.looks_at = math.inf
-        """When it looks next; an earlier bound must be passed to `expect`."""
+        self.next_due = math.inf
+        """When it checks next; an earlier deadline must be passed to `arm`."""
 
-    def expect(self, due: float, now: float) -> None:
-        """Look at *due* at the latest."""
-        if due < self.looks_at:
+    def arm(self, due: float, now: float) -> None:
+        """Check no later than *due*."""
+        if due < self.next_due:
             self.close()
-            self.looks_at = due
-            self._timer = self._loop.call_later(max(due - now, 0.0), self._look)
+            self.next_due = due
+            self._timer = self._loop.call_later(max(due - now, 0.0), self._check)
 
     def close(self) -> None:
-        """Look no more, until the next bound."""
+        """Stop checking, until the next deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self.looks_at = math.inf
+            self.next_due = math.inf
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
-        now, due, self.looks_at = self._clock(), self.looks_at, math.inf
+        now, due, self.next_due = self._clock(), self.next_due, math.inf
         self._was_late = now > due + _LATE and not self._was_late
-        if self._was_late:  # what looks overdue may be waiting to be read; but a loop that is always late is no excuse
-            self.expect(now + _MOMENT, now)
+        if self._was_late:
+            # The replies may have arrived, but are not read yet. A loop that is always late gets this time only once.
+            self.arm(now + _READING, now)
             return
         for item in [item for item in self._watched() if item.due <= now]:
             self._overdue(item)
         first = min((item.due for item in self._watched()), default=math.inf)
         if first < math.inf:  # equivalent: comparison, no bound is later
-            self.expect(first, now)
+            self.arm(first, now)

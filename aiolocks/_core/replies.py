@@ -1,7 +1,7 @@
-"""Checks that a reply is one that Redis can give: any other is refused on arrival, and its content is never shown.
+"""Checks that a reply has a shape that Redis can send. Any other is refused on arrival, and never shown.
 
-The port may belong to another program, or a proxy may stand in between. Such a reply is treated as a lost one: it is
-unknown whether the request was carried out, the connection is closed, and the caller gets redis-py's ConnectionError.
+The port may belong to another program, or there may be a proxy in between. A wrong reply is treated like a lost one:
+the request may have been run, the connection is closed, and the caller gets redis-py's ConnectionError.
 """
 
 import re
@@ -17,11 +17,11 @@ UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticErro
 
 @final
 class UnreadableReplyError(RedisConnectionError):
-    """The answer is one that Redis never gives."""
+    """Redis never sends such a reply."""
 
 
 def unreadable(what: str, reply: object) -> UnreadableReplyError:
-    """Return the error for a *reply* that Redis never gives to the request *what*."""
+    """Return the error for a *reply* that Redis never sends to the request *what*."""
     # P14: a reply may repeat a token, so it is not shown.
     return UnreadableReplyError(
         f"Redis answered {what} with {_described(reply)}, which it never does; does this address lead to a Redis?"
@@ -31,7 +31,7 @@ def unreadable(what: str, reply: object) -> UnreadableReplyError:
 def unreadable_protocol(error: Exception) -> UnreadableReplyError:
     """Return the error for a reply on which the parser failed with *error*."""
     detail = f": {error}" if isinstance(error, InvalidResponse) else ""  # texts of other errors may quote the reply
-    return UnreadableReplyError(f"Redis answered with what is not its protocol{detail}")
+    return UnreadableReplyError(f"Redis answered with something that is not its protocol{detail}")
 
 
 def _described(reply: object) -> str:
@@ -77,7 +77,7 @@ _SHAPES = {
     "ROLE": r"\[bn\[.*\]\]|\[b[bd]nbn\]",
     "WAIT": r"n",
 }
-"""Shape of each reply, by the script, its verb or the command: n an integer, d digits, b other bytes, - nil."""
+"""Shape of each reply, by script, verb or command: n for an integer, d for digits, b for other bytes, - for nil."""
 
 
 def check_reply(name: str, reply: object) -> None:
@@ -104,14 +104,14 @@ def check_numbers(*numbers: object) -> None:
 
 
 Grant = tuple[bytes, int, int]
-"""A token, its fencing token, and the ms of its lease; a notice has a number below 0 in place of the fencing token."""
+"""A token, its fencing token, and the ms of its lease. A notice has a negative number in place of the fencing token."""
 
 
 def grants_in(grants: Any) -> list[Grant]:
     """Return the grants in a reply: *grants* is one flat list, or a number if there are none.
 
     Raises:
-        ValueError, TypeError: No script of ours returns that.
+        ValueError, TypeError: No script of this library returns such a reply.
     """
     if type(grants) is int:
         return []

@@ -1,6 +1,6 @@
-"""Tokens: 11 letters of base64url that name the session, which are no secret, and 22 that nobody can guess.
+"""Tokens: 11 letters of base64url that name the session, which are no secret, and 22 secret ones.
 
-So whoever may read a holder's token in Redis can say which process it is of (see `who`), and may show that much of it.
+P5: 132 random bits prove ownership. P14: only the session part of a token is ever shown; see `values`.
 """
 
 import hashlib
@@ -12,16 +12,15 @@ from itertools import chain
 from typing import Final
 
 SESSION: Final = 11
-"""Letters of a session's id: 64 bits."""
+"""Length of a session's id: 64 bits in base64url."""
 
 OWN: Final = 22
-"""Letters of the rest: 132 random bits."""
+"""Length of the secret part: 132 random bits in base64url."""
 
 LENGTH: Final = SESSION + OWN
 
 _BYTES = 33
-"""They make 44 letters: the own parts of two tokens."""
-
+"""Random bytes for the secret parts of two tokens, which are 44 letters."""
 
 _OURS = re.compile(rb"[\w-]{%d}(?:\+|\Z)" % LENGTH, re.ASCII)
 
@@ -30,19 +29,20 @@ def fresh_session() -> bytes:
     """Return the id of a session."""
     while True:
         drawn = urlsafe_b64encode(os.urandom(8))[:SESSION]
-        if not drawn.startswith(b"poll"):  # which begins the name of a session that polls
+        if not drawn.startswith(b"poll"):  # the name of a polling session begins so
             return drawn
 
 
 def fresh_token(session: bytes = b"") -> bytes:
-    """Return a token that cannot be guessed; left out, its session is any."""
+    """Return a token that cannot be guessed. Without *session*, it names a random one."""
     return (session or fresh_session()) + urlsafe_b64encode(os.urandom(_BYTES))[:OWN]
 
 
 def tokens_of(session: bytes) -> Callable[[], bytes]:
-    """Return what returns another token of *session* each time.
+    """Return a function that returns another token of *session* each time.
 
-    They are drawn many at a time: asking the system costs more than the rest. A fork has its own session.
+    It draws the random bytes of 128 tokens together, as a system call costs more than the rest. A forked process has a
+    session of its own, and so never returns the same tokens.
     """
 
     def draw() -> list[bytes]:
@@ -53,17 +53,17 @@ def tokens_of(session: bytes) -> Callable[[], bytes]:
 
 
 def session_of(token: bytes) -> bytes:
-    """Return the id of the session that made *token*; empty if it is none of ours.
+    """Return the id of the session that made *token*; empty if it is not a token of this library.
 
-    That of an upgrade begins with the token of the lease that it grew from, and a plus.
+    The token of an upgrade is the token of the lease that it upgrades, a plus, and another token.
     """
     return token[:SESSION] if _OURS.match(token) else b""
 
 
 def digest_of(token: bytes) -> bytes:
-    """Return what stands for *token* where it must not be told: its secret alone counts, or all of one of others."""
-    counts = own_part(token) if session_of(token) else token
-    return hashlib.sha1(counts, usedforsecurity=False).hexdigest()[:16].encode()
+    """Return a digest to show instead of *token*. Of our own tokens only the secret part is hashed."""
+    hashed = own_part(token) if session_of(token) else token
+    return hashlib.sha1(hashed, usedforsecurity=False).hexdigest()[:16].encode()
 
 
 def own_part(token: bytes) -> bytes:

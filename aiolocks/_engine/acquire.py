@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core import events
-from .._core.answers import LONGEST_WAIT, UNCERTAIN
+from .._core.answers import REPLY_TIMEOUT, UNCERTAIN
 from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError
 from .._core.options import Options
@@ -286,7 +286,7 @@ class Acquisition:
     @property
     def _longest_wait(self) -> float:
         """Seconds that a request which is not queued yet can stay unanswered."""
-        return min(self.timeout, LONGEST_WAIT) if self.timeout else LONGEST_WAIT
+        return min(self.timeout, REPLY_TIMEOUT) if self.timeout else REPLY_TIMEOUT
 
     # Events.
 

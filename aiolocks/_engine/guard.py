@@ -11,11 +11,11 @@ import hiredis
 from redis._parsers.base import BaseParser  # names no other place for it
 from redis.exceptions import ClusterCrossSlotError, RedisError
 
-from .._core.answers import LONGEST_WAIT, ask_until
+from .._core.answers import REPLY_TIMEOUT, ask_until
 from .._core.doing import Doing
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
+from .._core.keys import slot_of, tag_of
 from .._core.replies import UNREADABLE, unreadable
-from .._core.slots import slot_of, tag_of
 from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
@@ -81,7 +81,7 @@ def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
 async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> object:
     """Ask until the server has replied, while the lease lasts."""
     context, route = state.context, state.context.pipeline.route(held.record)
-    until = context.clock() + LONGEST_WAIT
+    until = context.clock() + REPLY_TIMEOUT
     script = PreparedScript(load(held.script), (held.record, *held.holders, *asked.keys))
     keep_ms = round(1000 * max(state.ttl, LONGEST_RETRY))
     args: Arguments = (number, keep_ms, len(held.tokens), *held.tokens, *asked.words)

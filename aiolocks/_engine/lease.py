@@ -11,12 +11,11 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from .._core.answers import LONGEST_WAIT, ride_out
+from .._core.answers import REPLY_TIMEOUT, ride_out
 from .._core.doing import Doing
-from .._core.elsewhere import Elsewhere
 from .._core.guard_commands import Command, Reply
+from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
-from .._core.teaching import entered_without_async
 from .._core.timing import deadline
 from .block import Block, as_coroutine, calling_frame, current_task
 from .guard import guard
@@ -29,7 +28,7 @@ log = logging.getLogger("aiolocks")
 
 
 @final
-class Lease(Elsewhere):
+class Lease(NameHints):
     """The right to act until a moment, renewed in the background until it is released.
 
     Got from `acquire()`, `try_acquire()` or an `async with` block. It belongs to no task: any may use or release it.
@@ -111,7 +110,7 @@ class Lease(Elsewhere):
         if not state.held:
             return False
         clock = state.context.clock
-        until = min(state.deadline, clock() + LONGEST_WAIT)
+        until = min(state.deadline, clock() + REPLY_TIMEOUT)
         with Doing(f"renewing {state.what}"):
             sent_at = await ride_out(partial(_renewal, state, ttl), clock, until)
         if sent_at is None:

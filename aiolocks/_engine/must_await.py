@@ -11,8 +11,8 @@ from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, final
 
 from .._core.background import T_co, Wrapped
+from .._core.hints import mark_coroutine_function
 from .._core.options import Duration, Unset
-from .._core.teaching import mark_coroutine_function
 from .block import calling_frame
 from .lease import Hold, Lease
 

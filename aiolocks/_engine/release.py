@@ -9,7 +9,7 @@ import anyio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import may_be_mended
+from .._core.answers import is_worth_retry
 from .._core.overdue_timer import OverdueTimer
 from .._core.timing import retry_delay
 from .request import Request, ResultCallback
@@ -150,8 +150,8 @@ class Release:
             self.finish(RedisConnectionError("the session has ended"))
             return
         undos.under_way[request.token] = self
-        if self.due < undos.waits.looks_at:
-            undos.waits.expect(self.due, now)
+        if self.due < undos.waits.next_due:
+            undos.waits.arm(self.due, now)
         grantor.undo(request, self)
 
     def wait(self, until: float) -> "asyncio.Future[None]":
@@ -162,8 +162,8 @@ class Release:
             waited.set_result(None)
         else:
             self.due = until
-            if until < undos.waits.looks_at:
-                undos.waits.expect(until, undos.clock())
+            if until < undos.waits.next_due:
+                undos.waits.arm(until, undos.clock())
         return waited
 
     async def settle(self, until: float) -> None:
@@ -213,7 +213,7 @@ class Release:
         A caller gets the error at once. The retries go on in the background, as an administrator can grant the missing
         right or free the disk.
         """
-        return isinstance(trouble := self.obstacle(), Exception) and not may_be_mended(trouble)
+        return isinstance(trouble := self.obstacle(), Exception) and not is_worth_retry(trouble)
 
     def obstacle(self) -> BaseException | None:
         """Return why it is not confirmed yet, if that is known. If it has parts: why too few of them are."""

@@ -25,7 +25,7 @@ from typing import final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from .._core.answers import may_be_mended, without_room
+from .._core.answers import is_worth_retry, without_room
 from .._core.events import Kind
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from .._redis.connection import ConnectionCancelled
@@ -320,7 +320,7 @@ class Watchdog:
     ) -> None:
         """Take what came for each: 1, or 0 if it must be asked for by itself; or why nothing came."""
         now = self._clock()
-        if isinstance(answers, Exception) and not may_be_mended(answers):
+        if isinstance(answers, Exception) and not is_worth_retry(answers):
             self._apart_until[together] = now + _APART
             answers = [0] * len(asked)
         alone: list[_Turn] = []

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast, final
 
-from .._core.answers import LONGEST_WAIT
+from .._core.answers import REPLY_TIMEOUT
 from .._core.errors import LeaseLostError
 from .._core.events import Kind
-from .._core.offers import Offer
 from .._core.options import Duration, check_ttl
 from .._core.tokens import fresh_token
+from .._core.values import Offer
 from .._engine.acquire import Acquisition
 from .._engine.context import Grantor
 from .._engine.extension import Extension
@@ -47,7 +47,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
         offer = Offer(state.grantor.kind, bases, request.permits, fresh_token(context.id), seconds)
         now = context.clock()
-        until = min(state.deadline, now + LONGEST_WAIT)
+        until = min(state.deadline, now + REPLY_TIMEOUT)
         state.hand_off(now)
         asked = [asyncio.ensure_future(_offer(*part, offer, at, until)) for at, part in enumerate(held)]
         outcome: Kind = "released"  # the holder has let go, even if no other process goes on

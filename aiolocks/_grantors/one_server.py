@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from redis.exceptions import RedisError, ResponseError
 
 from .._core import events
-from .._core.answers import LONGEST_WAIT, as_the_client_would, ask_until, was_not_run
+from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
 from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
@@ -122,7 +122,7 @@ class RedisGrantor:
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
         # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
-        unsent = LONGEST_WAIT if request.wait else FIRST_CONNECT
+        unsent = REPLY_TIMEOUT if request.wait else FIRST_CONNECT
         request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon))
         return future
 
@@ -141,14 +141,14 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         script = self._scripts.script(extension.verb, self._base)
         args = (request.token, *extension.arguments(), request.ttl_ms)
-        request.sent(self._route.submit(script, args, receive, patience, request, future, LONGEST_WAIT))
+        request.sent(self._route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT))
         return future
 
     def _ask_on(self, request: Request, call: PendingCall) -> None:
         """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
-        route = self._route
+        route, patience = self._route, self._route.patience
         request.sent(
-            route.submit(self._grant, self._terms, self._answered, route.patience, request, call.reply_to, LONGEST_WAIT)
+            route.submit(self._grant, self._terms, self._answered, patience, request, call.reply_to, REPLY_TIMEOUT)
         )
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
@@ -429,7 +429,7 @@ class RedisGrantor:
         return await ask_until(ask, self.context.clock, until)
 
     async def ask_once(
-        self, verb: str | Command, args: Arguments = (), *, as_waiter: bool = False, patience: float = LONGEST_WAIT
+        self, verb: str | Command, args: Arguments = (), *, as_waiter: bool = False, patience: float = REPLY_TIMEOUT
     ) -> Any:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
         self.context.undos.go_ahead(self.kind, self.name)

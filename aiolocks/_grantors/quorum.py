@@ -15,12 +15,12 @@ from typing import Any, final
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NotNowError, ask_until, came_too_early, ride_out
+from .._core.answers import REPLY_TIMEOUT, NotNowError, ask_until, came_too_early, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
 from .._core.replies import check_reply
 from .._core.tokens import own_part
-from .._core.who import Holder
+from .._core.values import Holder
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Request, resolve
 from .._redis.pipeline import PendingCall
@@ -254,7 +254,7 @@ class Quorum(Composite):
         """
         clock = self.context.clock
         with self.keep_open():
-            return await ride_out(partial(self._count, ttl), clock, clock() + LONGEST_WAIT)
+            return await ride_out(partial(self._count, ttl), clock, clock() + REPLY_TIMEOUT)
 
     async def _count(self, ttl: float) -> tuple[bool, int, int]:
         ballot = await self._poll("statistics", (), ttl, _standing_is_known)
@@ -272,7 +272,7 @@ class Quorum(Composite):
         """
         clock = self.context.clock
         with self.keep_open():
-            rows = await ride_out(partial(self._ask_holders, ttl), clock, clock() + LONGEST_WAIT)
+            rows = await ride_out(partial(self._ask_holders, ttl), clock, clock() + REPLY_TIMEOUT)
             for digest in {row.digest for row in rows.values()}:
                 same = {at: row for at, row in rows.items() if row.digest == digest}
                 if len(same) >= self._quorum:
@@ -374,7 +374,7 @@ def _patience(request: Request, error: QuorumError) -> float:
     """Return the seconds for which attempts are repeated that fail with *error*."""
     longest = request.ttl if request.reached else PATIENCE
     if came_too_early(error):
-        return max(longest, LONGEST_WAIT) if request.wait else 0.0
+        return max(longest, REPLY_TIMEOUT) if request.wait else 0.0
     return longest
 
 

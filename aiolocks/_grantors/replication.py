@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import LONGEST_WAIT, NoPrimaryError, ride_out
+from .._core.answers import REPLY_TIMEOUT, NoPrimaryError, ride_out
 from .._core.options import Options, Replicas
 from .._core.replies import check_reply
 from .._engine.context import Grantor
@@ -189,7 +189,7 @@ async def replicated(grantor: "RedisGrantor", replication: Replication, request:
             return RedisTimeoutError(f"{what}: {count} of {replicas} replicas had it within {bound:g} s")
         return granted
 
-    until = clock() + min(LONGEST_WAIT, request.valid_for)
+    until = clock() + min(REPLY_TIMEOUT, request.valid_for)
     outcome = await ride_out(attempt, clock, until, outages=grantor.route().pipeline.endpoint.fails_over)
     if isinstance(outcome, Granted):
         return outcome

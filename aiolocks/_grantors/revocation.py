@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.errors import AcquireTimeoutError
-from .._core.who import Holder
+from .._core.values import Holder
 from .._engine.request import LONGEST_RETRY
 from .who import HolderRow, Named, holder_of
 

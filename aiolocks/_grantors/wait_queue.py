@@ -19,7 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from .._core.errors import LockError
 from .._core.keys import of_shard, session_key
 from .._core.replies import check_numbers, grants_in
-from .._core.timing import SHORTEST_RECHECK, patience, recheck_delay, recheck_interval, retry_delay
+from .._core.timing import MIN_RECHECK_INTERVAL, patience, recheck_delay, recheck_interval, retry_delay
 from .._core.tokens import session_of
 from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
 from .._redis.clients import warn_once
@@ -127,7 +127,7 @@ class WaitQueue:
             if call.link is not None and not isinstance(reply, ResponseError):  # goes ahead of later requests
                 self._expire(former, until)
             else:
-                self._context.loop.call_later(SHORTEST_RECHECK, self._expire, former, until)
+                self._context.loop.call_later(MIN_RECHECK_INTERVAL, self._expire, former, until)
 
         if not self._context.closed and self._context.clock() < until:
             prefix = self.wakeups.prefix(self._grantor.keys.channels)

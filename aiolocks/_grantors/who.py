@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 
-from .._core.answers import LONGEST_WAIT, NotNowError
+from .._core.answers import REPLY_TIMEOUT, NotNowError
 from .._core.keys import session_key
-from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
+from .._core.modes import MODE_NAMES
 from .._core.replies import check_reply
 from .._core.timing import RENEWALS_PER_TTL
 from .._core.tokens import digest_of, session_of
-from .._core.who import Holder, Waiter
+from .._core.values import Holder, Waiter
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
 from .._engine.request import Request
@@ -40,11 +40,6 @@ from .._redis.scripts import Arguments, PlainCommand, PreparedScript, load
 if TYPE_CHECKING:
     from .one_server import RedisGrantor
     from .wait_queue import WaitQueue
-
-_MODES = {
-    INTENT_SHARED: "intent-read", INTENT_EXCLUSIVE: "intent-write", SHARED: "read", UPGRADEABLE: "upgradeable",
-    EXCLUSIVE: "write", UPGRADE: "write",
-}  # fmt: skip
 
 _MAX_NAMES = 500
 """Maximum number of leases per session whose names are written, so that the key stays small and no script is long."""
@@ -169,7 +164,7 @@ class SessionInfo:
         entry.written = {token: None for token in written if token in names} | dict.fromkeys(new)
         script = PreparedScript(load("session/introduce"), (entry.key,))
         args: Arguments = (round(1000 * self._life), len(gone), *words)
-        self._route(entry).submit(script, args, self._written, LONGEST_WAIT, entry)
+        self._route(entry).submit(script, args, self._written, REPLY_TIMEOUT, entry)
 
     def _written(self, call: PendingCall, reply: Any) -> None:
         entry: _Entry = call.subject
@@ -304,7 +299,7 @@ def time_of(micros: int) -> datetime | None:
 
 def _amount(grantor: "RedisGrantor", permits: int) -> dict[str, Any]:
     if grantor.keys.family == "modes":
-        return {"permits": 1, "mode": _MODES.get(permits)}
+        return {"permits": 1, "mode": MODE_NAMES.get(permits)}
     return {"permits": permits or 1, "mode": None}
 
 

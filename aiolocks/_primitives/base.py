@@ -1,23 +1,21 @@
 """What every primitive offers: `async with`, `hold`, `acquire`, `try_acquire`, `release`, `locked`, `statistics`.
 
-A primitive is a description: a client, a name, options. All state of an acquisition is in its `Lease`; the session
-behind the client knows which lease a task took last and which blocks are open. So any number of tasks may share one
-object, and objects may be made and dropped at will.
+A primitive is a description: a client, a name, options. All state of an acquisition is in its `Lease`. The session
+behind the client knows which lease a task acquired last and which blocks are open. So any number of tasks may share
+one object.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .._core.doing import Doing
-from .._core.elsewhere import Elsewhere
+from .._core.hints import NameHints, entered_without_async, explains_misuse, not_callable
 from .._core.keys import Keys
-from .._core.offers import offer_of
+from .._core.kinds import KINDS
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
-from .._core.teaching import called_itself, entered_without_async, teaching
-from .._core.who import Holder, Waiter
+from .._core.values import Holder, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
 from .._engine.block import Enterable
 from .._engine.closing import Closing, closed_error
@@ -37,62 +35,45 @@ from .._grantors.session import Session
 from .._grantors.uptime import min_uptime_of
 from .._grantors.who import holders_of, time_of, waiters_of
 from .._redis.clients import Client, pool_of
-from .._redis.scripts import Arguments
+
+T = TypeVar("T")
 
 _TURNS = 3
-"""Turns of the event loop after which a lease without references is known to have none."""
+"""Number of turns of the event loop after which nothing of the loop itself refers to a lease any more."""
+
+_INSTEAD = {kind.name: f"; {kind.instead}" for kind in KINDS if kind.instead}
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """How a name stood when Redis was asked.
-
-    Attributes:
-        name: What was asked about.
-        permits: Permits in use, including those that only `min_hold` keeps. 1 for a lock while it is held or kept.
-            With readers, one for each lease.
-        holders: Leases held, not counting released ones that only `min_hold` keeps.
-        waiting: Waiters in the queue.
-        fencing_token: The newest fencing token; 0 if none was given for a day.
-        limit: How many permits may be in use; 1 for a lock; 0 where there is no limit.
-        kept_until: Time, by the server's clock, until which `min_hold` keeps the last of the released leases. None if
-            it keeps none.
-    """
-
-    name: str
-    permits: int
-    holders: int
-    waiting: int
-    fencing_token: int
-    limit: int
-    kept_until: datetime | None = None
-
-
-class Acquirable(Elsewhere, Enterable[Lease]):
+class Acquirable(NameHints, Enterable[Lease]):
     """The base of the primitives; not for use by itself."""
 
     _kind: ClassVar[str]
-    _family: ClassVar[str] = ""
-    """The primitive whose scripts it uses, if not its own."""
+    """Its name in `KINDS`."""
     _closing: Closing | None = None
     """The `Closing` of the manager that made this primitive, if a manager made it."""
-    _share = 1
-    """What a block asks for by default: one permit, or a mode."""
+    _amount = 1
+    """One permit, or a mode: what a block asks for by default."""
+    _above: Sequence[Keys] = ()
+    """The keys of the levels above a path, from the root down."""
+    _modes_above: Sequence[int] = ()
+    """The modes in which a lease of a level above counts as one of the path."""
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
         self._extensions: tuple[Extension, ...] = (
             *replicas_of(options, self._pool), *min_uptime_of(options, self._pool)
         )  # fmt: skip
-        """What each request carries beyond the usual."""
-        self._keys = Keys(prefix, self._kind, name, self._family)
+        """The options that add to each request."""
+        self._keys = Keys(prefix, self._kind, name)
+        self._each: Sequence[Keys] = (self._keys,)
+        """The keys of each name that it holds."""
         self._base: Base = self._keys.base
         self._options = options
         self._newest_grantor: RedisGrantor | None = None
 
     @property
     def _called(self) -> str:
-        """Its name in the texts of errors."""
+        """Its class, and its mode if it has one, for errors."""
         return type(self).__name__
 
     @property
@@ -104,39 +85,37 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return f"<{type(self).__name__} {self.name!r}>"
 
     def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
-        return self._asking(self._options.acquire_timeout, self._share, entering=True).acquire(
+        return self._new_acquisition(self._options.acquire_timeout, self._amount, entering=True).acquire(
             Lease, must=True, block=block
         )
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
-        return self._hold_for(self._timeout(timeout), permits)
-
-    def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: self._asking(timeout, permits, entering=True).acquire(Lease, must=True), self)
+        seconds = self._timeout(timeout)
+        return Hold(lambda: self._new_acquisition(seconds, permits, entering=True).acquire(Lease, must=True), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
-        # The task that awaits this is the one that asks; it need not be the one that called `acquire`.
-        return await self._asking(self._timeout(timeout), permits, entering=True).acquire(
+        # The task that awaits this is the holder; another task may have called `acquire`.
+        return await self._new_acquisition(self._timeout(timeout), permits, entering=True).acquire(
             Lease, must=True, by_hand=True
         )
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(self._session().context, asyncio.current_task()):
             return None
-        return await self._asking(0.0, permits, entering=False).acquire(Lease, must=False, by_hand=True)
+        return await self._new_acquisition(0.0, permits, entering=False).acquire(Lease, must=False, by_hand=True)
 
-    @teaching
+    @explains_misuse
     def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
-        Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an `RLock` never waits.
+        The default is `acquire_timeout`. None waits for ever. 0 tries once. The holder of an `RLock` never waits.
 
-        Entering it raises as `acquire` does. On leaving it, LeaseLostError: the lease was lost, and the body raised
-        nothing of its own. After a cancellation nothing stays held or queued that was not before.
+        Entering it raises the errors of `acquire`. Leaving it raises LeaseLostError if the lease was lost and the body
+        raised no exception of its own. After a cancellation nothing stays held or queued that was not before.
         """
-        return self._hold(timeout, self._share)
+        return self._hold(timeout, self._amount)
 
-    @teaching
+    @explains_misuse
     def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
         """Wait for a lease and return it; the caller must release it. As a block it works like `hold`.
 
@@ -145,65 +124,63 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         was acquired several times must be released as often.
 
         Args:
-            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once. The holder of an
-                `RLock` never waits.
+            timeout: Seconds to wait. The default is `acquire_timeout`. None waits for ever. 0 tries once. The holder of
+                an `RLock` never waits.
 
         Raises:
-            AcquireTimeoutError: Not granted within *timeout*, as others were in the way.
-            RuntimeError: This task is inside a block of the same name, and would wait for itself. `RLock`: a task that
-                holds it started this one and most likely waits for it, and there is no timeout.
-            LeaseLostError: `RLock`: this task is inside a block of it whose lease is lost.
-            QuorumError: `Redlock`: too few servers answered, for a second at first, for a TTL once enough have
-                answered, and for 10 s where other clients' scripts keep them busy.
+            AcquireTimeoutError: Not granted within *timeout*, because the name was busy.
+            RuntimeError: This task is inside a block of the same name, so it would wait for itself. For an `RLock`: a
+                task that holds it started this one and most likely waits for it, and there is no timeout.
+            LeaseLostError: For an `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: For a `Redlock`: too few servers answered. It retries for a second at first, for a TTL once
+                enough have answered, and for 10 s where other clients' scripts keep them busy.
             RedisError: Redis could not be asked.
 
-        After an error or a cancellation nothing stays held that was not before: what may have been granted is released,
-        or lapses within its TTL where Redis cannot be reached.
+        After an error or a cancellation nothing stays held that was not before: a lease that may have been granted is
+        released, or ends within its TTL if Redis cannot be reached.
         """
-        return Acquiring(self, timeout, self._share)
+        return Acquiring(self, timeout, self._amount)
 
-    @teaching
+    @explains_misuse
     def try_acquire(self) -> MustAwait[Lease | None]:
-        """Ask once: return a lease, or None if a holder or waiter is in the way, or `min_uptime`. The holder of an
-        `RLock` gets one.
+        """Try once without waiting: return a lease, or None if the name is busy.
 
-        Two callers that ask a `Redlock` at the same moment may both get None, as each may have got some of the servers.
+        It is busy if it is held, if others wait, or if the server has been up for less than `min_uptime`. The holder of
+        an `RLock` always gets a lease. Two callers that ask a `Redlock` at the same time may both get None, as each may
+        have got some of the servers.
 
         Raises:
-            LeaseLostError: `RLock`: this task is inside a block of it whose lease is lost.
-            QuorumError: `Redlock`: too few servers answered.
+            LeaseLostError: For an `RLock`: this task is inside a block of it whose lease is lost.
+            QuorumError: For a `Redlock`: too few servers answered.
             RedisError: Redis could not be asked.
 
         After an error or a cancellation nothing stays held that was not before.
         """
-        return MustAwait(self._try_acquire(self._share), TRY_ACQUIRE)
+        return MustAwait(self._try_acquire(self._amount), TRY_ACQUIRE)
 
     async def adopt(self, text: str | bytes) -> Lease:
-        """Go on with a lease that was handed off, in this process or another; the caller must release it.
+        """Continue a lease that was handed off, in this process or another; the caller must release it.
 
         It is a new lease, with a token, a fencing token, a TTL and a `min_hold` of its own, renewed like any other. No
         other holder has had the name in between. If several callers adopt the same text, one gets the lease.
 
         Args:
-            text: What `lease.hand_off()` returned, or the same in bytes.
+            text: The result of `lease.hand_off()`, as str or bytes.
 
         Raises:
-            LeaseLostError: It comes too late: it was not adopted in time, or has been adopted already, or was revoked.
-            ValueError: The text is of another kind, name, prefix or mode, or broken. Nothing was sent.
-            TypeError: It is no text, or this is a `Redlock`.
+            LeaseLostError: Too late: it was not adopted in time, or has been adopted already, or was revoked.
+            ValueError: The text is for another kind, name, prefix or mode, or broken. Nothing was sent.
+            TypeError: It is neither str nor bytes, or this is a `Redlock`.
             RedisError: Redis could not be asked.
 
         After an error of Redis or a cancellation the lease is released, if it was adopted.
         """
         offer = offer_of(text)
-        mine = self._share_adopted(offer.share)
-        if (offer.kind, offer.bases, offer.share) != (
-            self._kind,
-            tuple(keys.base for keys in self._every_keys()),
-            mine,
-        ):
+        mine = self._amount_adopted(offer.amount)
+        bases = tuple(keys.base for keys in self._every_keys())
+        if (offer.kind, offer.bases, offer.amount) != (self._kind, bases, mine):
             raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
-        acquisition = self._asking(None, mine, entering=False)
+        acquisition = self._new_acquisition(None, mine, entering=False)
         prepare_adoption(acquisition, offer)
         with Doing(f"adopting {acquisition.what}"):
             return await self._adopt(acquisition)
@@ -211,39 +188,39 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     async def _adopt(self, acquisition: Acquisition) -> Lease:
         return await acquisition.acquire(Lease, must=True, by_hand=True)
 
-    def _share_adopted(self, share: int) -> int:
-        """Return what a lease must have that is adopted here, where it is offered with *share*."""
-        return self._share
+    def _amount_adopted(self, offered: int) -> int:
+        """Return the permits or the mode that a lease must have to be adopted here; it has *offered*."""
+        return self._amount
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether the name is held, or kept by `min_hold`; for a `Redlock`, whether it is so on most servers.
+        """Return True if the name is held, or kept by `min_hold`; for a `Redlock`, on most servers.
 
         Raises:
-            QuorumError: `Redlock`: too few servers answered.
+            QuorumError: For a `Redlock`: too few servers answered.
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         return (await self.statistics()).permits > 0
 
     async def release(self) -> None:
-        """Release the newest lease of this name that the calling task took by hand and has not released.
+        """Release the newest lease of this name that the calling task acquired by hand and has not released.
 
-        If it has none: the newest lease whose task has ended and whose `Lease` nothing refers to, such as that of
-        ``await asyncio.wait_for(lock.acquire(), 5)`` before Python 3.12. Such a lease is not renewed any more.
+        If there is none, it releases the newest lease whose task has ended and whose `Lease` nothing refers to, such as
+        that of ``await asyncio.wait_for(lock.acquire(), 5)`` before Python 3.12. Such a lease is no longer renewed.
 
         Raises:
             RuntimeError: There is no such lease. A block releases its own, and `lease.release()` releases any.
             LeaseLostError: It was lost before. The loss is remembered for one more TTL, and raised once.
             RedisError: Not confirmed; the lease ends with its TTL.
 
-        After a cancellation the release goes on in the background.
+        After a cancellation the release continues in the background.
         """
         session = Session.find(self._pool)
         found: LeaseState | Loss | None = None
         if session is not None:
             holdings = session.context.holdings
             found = holdings.newest(asyncio.current_task(), self._base)
-            for _ in range(_TURNS):  # until its next turn, the loop itself refers to the task that it ran last
+            for _ in range(_TURNS):  # until its next turn, the loop refers to the task that it ran last
                 if found is None:
                     found = holdings.newest_unreferenced(self._base)
                     if found is None:
@@ -257,33 +234,33 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         if not await Lease(found).release():
             raise found.error(None if found.lost else GONE_FROM_SERVER)
 
-    @teaching
+    @explains_misuse
     async def revoke(
         self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
     ) -> tuple[Holder, ...]:
-        """Make the current holders of the name stop, and wait until they have: then the next in line is granted it.
+        """Stop the present holders and wait until they have let go; then the next waiter is granted the name.
 
         Their next renewal is refused. So their leases are lost, with "revoked" as `LeaseLostError.reason`. A holder
-        that stops when its lease is lost frees the name after 0.37 `ttl` at most. A holder that is not renewed, or does
-        not stop, keeps it until its lease ends. An upgrade goes with the lease that it grew from; of a
-        `MultiLock` or a path, all goes with the part that is revoked here. Callers that wait go on waiting.
+        that stops when its lease is lost frees the name after 0.37 `ttl` at most. A holder that does not renew, or does
+        not stop, keeps it until its lease ends. An upgrade ends with the lease that it upgrades. A `MultiLock` or a
+        path ends completely when a part of it is revoked. Waiters keep waiting.
 
         Args:
-            fencing_token: That of the one holder to stop, such as one of several readers. Left out: all there are now,
-                in whatever mode, and no later one.
-            force: End their leases at once, in whatever mode, without waiting for anything. The old holder notices
-                at its next renewal. Until then two may be at work; only the fencing token tells them apart.
-            timeout: Seconds to wait until they are gone; None waits for ever; 0 asks once.
+            fencing_token: The fencing token of the one holder to stop, such as one of several readers. Without it, all
+                present holders are stopped, in every mode, and no later one.
+            force: End their leases at once, in every mode, without waiting. The old holder notices at its next renewal.
+                Until then two may be at work; only the fencing token tells them apart.
+            timeout: Seconds to wait until they are gone. None waits for ever. 0 asks once.
 
         Returns:
-            Who was stopped; none if no one held it.
+            The holders that were stopped; an empty tuple if there were none.
 
         Raises:
-            AcquireTimeoutError: Some hold it still after *timeout*. They are renewed no more all the same.
-            RuntimeError: The holder is not one of this library, and cannot be told; *force* ends its lease.
-            QuorumError: `Redlock`: too few servers answered to stop a majority.
-            RedisError: Redis could not be asked. They may be stopped all the same, as after a cancellation. Asking
-                again is harmless.
+            AcquireTimeoutError: Some still hold it after *timeout*. Their renewals are refused all the same.
+            RuntimeError: The holder is a client without this library, which cannot be stopped; *force* ends its lease.
+            QuorumError: For a `Redlock`: too few servers answered to stop a majority.
+            RedisError: Redis could not be asked. The holders may be stopped all the same, as after a cancellation.
+                Asking again is harmless.
         """
         if fencing_token is not None:
             check_fencing_token(fencing_token)
@@ -305,61 +282,74 @@ class Acquirable(Elsewhere, Enterable[Lease]):
     async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
         return await revoke(self._kind, self.name, self._grantors(), fencing_token, force=force, timeout=timeout)
 
-    def _grantors(self) -> Sequence[RedisGrantor]:
-        """Return who decides over each of the names."""
-        return [cast("RedisGrantor", self._grantor())]
-
     async def statistics(self) -> Statistics:
-        """Ask Redis how the name stands.
+        """Ask Redis for the state of the name. A `MultiLock` counts as one lock: it is held when one name is held.
+
+        For a `MultiLock`, `waiting` is the sum over all names, as each caller waits for only one name at a time.
+        `fencing_token` and `kept_until` are the largest.
 
         Waiters of more than 500 processes, and more than 500 leases, are counted in parts, one after the other, so
         the sums are of several moments.
 
         Raises:
+            QuorumError: For a `Redlock`: too few servers answered.
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
         with Doing(f"asking about {self._kind} {self.name!r}"):
-            return statistics_of(self.name, await self._standing())
+            rows = [await grantor.statistics() for grantor in self._grantors()]
+        permits, leases, waiting, fences, limits, _, kept, ends = zip(*(row[:8] for row in rows), strict=True)
+        # Counted in parts, a lease that is released meanwhile may be counted twice.
+        holders = max(max(each - released, 0) for each, released in zip(leases, kept, strict=True))
+        kept_until = time_of(1000 * max(ends))
+        return Statistics(self.name, max(permits), holders, sum(waiting), max(fences), max(limits), kept_until)
 
     async def holders(self) -> tuple[Holder, ...]:
-        """Ask Redis who holds the name: a `Holder` for each lease, oldest first.
+        """Ask Redis who holds the name: a `Holder` for each lease, oldest first; for a `MultiLock`, name by name.
 
-        Of more than 500 they are asked for in parts, so the answer is of several moments. What the sessions of holders
-        have not said of themselves, or may not be read, is None.
+        For a path, holders of all of a level above come first, from the root down; then its own, in any mode.
+
+        More than 500 leases are asked for in parts, so the result is of several moments. Attributes that a session has
+        not published, or that may not be read, are None.
 
         Raises:
-            QuorumError: `Redlock`: too few servers answered.
+            QuorumError: For a `Redlock`: too few servers answered.
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        with Doing(f"asking about {self._kind} {self.name!r}"):
-            return await holders_of(cast("RedisGrantor", self._grantor()))
+        return await self._of_each_name(holders_of)
 
     async def waiters(self) -> tuple[Waiter, ...]:
-        """Ask Redis who waits for the name: a `Waiter` for each caller in the queue, first come, first.
+        """Ask Redis who waits for the name: a `Waiter` for each caller in the queue, in order; see `holders`.
 
-        As of `holders`. A `Redlock` has no queue, and so nobody waits there.
+        A `Redlock` has no queue, so it has no waiters. Each caller waits for one name of a `MultiLock` at a time, and
+        for one level of a path: a caller that waits at a level above, to go further down, is not in the result.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
+        return await self._of_each_name(waiters_of)
+
+    async def _of_each_name(
+        self, ask: Callable[[RedisGrantor, Sequence[int]], Awaitable[tuple[T, ...]]]
+    ) -> tuple[T, ...]:
+        session = self._session()
         with Doing(f"asking about {self._kind} {self.name!r}"):
-            return await waiters_of(cast("RedisGrantor", self._grantor()))
+            above = [await ask(session.grantor(keys), self._modes_above) for keys in self._above]
+            return (*chain(*above), *chain(*[await ask(grantor, ()) for grantor in self._grantors()]))
 
-    async def _standing(self, *, waiting: bool = True) -> list[Any]:
-        return await cast("RedisGrantor", self._grantor()).statistics(waiting=waiting)
-
-    async def _ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
-        return await cast("RedisGrantor", self._grantor()).ask(verb, args, as_waiter=as_waiter)
+    def _grantors(self) -> list[RedisGrantor]:
+        """Return the grantor of each name."""
+        session = self._session()
+        return [session.grantor(keys) for keys in self._each]
 
     if not TYPE_CHECKING:  # type checkers know without it
 
         def __call__(self, *args, **keywords):
-            raise called_itself(self._called, keywords)
+            raise not_callable(self._called, keywords)
 
         __enter__ = __exit__ = entered_without_async
 
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
-        """Begin an acquisition; nothing is asked of Redis yet. *entering*: raise if the task would wait for itself."""
+    def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
+        """Return a new acquisition; nothing is sent yet. With *entering*, raise if the task would wait for itself."""
         grantor, options = self._grantor(), self._options
         context = grantor.context
         task = asyncio.current_task(context.loop)
@@ -373,11 +363,11 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         )
 
     def _mode_changes(self) -> ModeChanges | None:
-        """Return what changes the mode of a lease, if it has one."""
+        """Return the object that changes the modes of its leases, if they have modes."""
         return None
 
     def _grantor(self) -> Grantor:
-        """Return the grantor for the running loop; it is kept, as making one costs as much as asking it."""
+        """Return the grantor for the running loop. It is kept, as making one costs as much as asking it."""
         kept = self._newest_grantor
         try:
             if (
@@ -385,7 +375,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
                 and (self._closing is None or not self._closing.closed)
             ):  # fmt: skip
                 return kept
-        except RuntimeError:  # no loop runs here; told next
+        except RuntimeError:  # no loop runs here: `Session.of` raises an error that says so
             pass
         grantor = self._newest_grantor = self._session().grantor(self._keys)
         return grantor
@@ -401,33 +391,27 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return Session.of(self._pool)
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
+        """W12: whether a block of *task* already holds the name."""
         return context.holdings.inside(task, self._base) > 0  # defect: W12-itself
 
     def _every_keys(self) -> tuple[Keys, ...]:
-        return (self._keys,)
+        """Return the keys of each level above and of each name."""
+        return (*self._above, *self._each)
 
     def _timeout(self, timeout: Duration | Unset | None) -> float | None:
         return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
 
 
 def made_by_manager(acquirable: Acquirable, closing: Closing, holder: str | None) -> None:
-    """Let *closing* end the waits of *acquirable*, and *holder* be the name of its holders and waiters in `holders`."""
+    """Let *closing* end the waits of *acquirable*, and label its holders and waiters with *holder*."""
     acquirable._closing = closing
     if holder is not None:
         for keys in acquirable._every_keys():
             keys.holder = holder
 
 
-def statistics_of(name: str, row: Sequence[int]) -> Statistics:
-    """Return the statistics of a name from the *row* that one script, or several, returned."""
-    permits, leases, waiting, fence, limit, _, kept, kept_until_ms, *_ = row
-    # Counted in parts, a lease that moves on meanwhile may be counted twice.
-    return Statistics(name, permits, max(leases - kept, 0), waiting, fence, limit, time_of(1000 * kept_until_ms))
-
-
 def waits_for_itself(kind: str, name: str) -> RuntimeError:
-    instead = {"lock": "; an RLock may be taken again", "rwlock": "; pass its lease on, or begin with `upgradeable`"}
     return RuntimeError(
-        f"{kind} {name!r}: this task is inside a block that holds it, and would wait for itself"
-        f"{instead.get(kind, '')}; to test what others are told, hold it in another task, or by `await acquire()`"
+        f"{kind} {name!r}: this task already holds it in an enclosing block, and would wait for itself"
+        f"{_INSTEAD.get(kind, '')}. (In a test of contention, hold it in another task, or with `await acquire()`)"
     )

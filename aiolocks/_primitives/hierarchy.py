@@ -4,19 +4,16 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from .._core.elsewhere import Elsewhere
+from .._core.hints import NameHints, explains_misuse, held_by_mode
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration, Options, Replicas, options_of
-from .._core.teaching import teaching
-from .._core.who import Holder, Waiter
 from .._engine.acquire import Acquisition
 from .._engine.context import Context
 from .._engine.must_await import LOCKED, must_await
 from .._engine.request import Request
 from .._grantors.all_of import AllOf
 from .._grantors.session import Session
-from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client
 from .._redis.scripts import PreparedScript, load
 from .base import Acquirable
@@ -28,12 +25,16 @@ _GOES_WITH = {
     INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED},
     INTENT_EXCLUSIVE: {INTENT_SHARED, INTENT_EXCLUSIVE},
 }
-"""For each mode, the modes of a task's own blocks at a level beside which it may be held; a mode not named, beside
-none."""
+"""For each mode, the modes in which a task's own blocks may hold the same level. For other modes there are none."""
+
+_WHOLE = (SHARED, EXCLUSIVE)
+"""The modes in which a level is held with everything below it."""
+
+_EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
 
 
 @final
-class HierarchicalLock(Elsewhere):
+class HierarchicalLock(NameHints):
     """A path whose end can be read by many or written by one, together with all that lies below it.
 
     ::
@@ -43,70 +44,51 @@ class HierarchicalLock(Elsewhere):
         async with HierarchicalLock(redis, "shop/orders").read:  # all orders: waits for it
             ...
 
-    A reader of "shop/orders" excludes writers of anything below it, a writer excludes all use of anything below it, and
-    the other way round. Paths side by side do not exclude each other. The levels above are held by intention locks
-    (Gray and others, 1975), so the cost does not grow with the number of rows. Each level has its own queue, first
-    come, first served; users of whole tables do not starve, nor do users of single rows.
+    A reader of "shop/orders" excludes writers of anything below it, and a writer excludes all use of anything below it.
+    Likewise, they wait for holders below. Paths side by side do not exclude each other. The levels above are held by
+    intention locks (Gray and others, 1975), so the cost does not grow with the number of rows. Each level has its own
+    queue, first come, first served; users of whole tables do not starve, nor do users of single rows.
 
-    A lease has one fencing token, larger than all that were given before at any level of its path: pass it to the
-    resource that keeps the row, the table or the shop.
+    A lease has one fencing token, larger than all earlier ones at any level of its path: pass it to the resource that
+    keeps the row, the table or the shop.
 
     The object itself cannot be acquired; `read` and `write` can. A task may hold several paths, also of one tree: it
     passes the queue at the levels that its open blocks hold. Within its own block it may read or write a path beside
     the block's path, and read below a path that it reads. Any other request might deadlock with the task's own blocks
     and raises `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it
-    writes. Use one block on the path above both instead. Tasks that take several paths should take them in one order.
+    writes. Use one block on the path above both instead. Tasks that acquire several paths should use the same order.
 
     Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        path: Names of the levels, from the root down, with "/" between; up to 1,024 bytes of UTF-8 in all.
+        path: Names of the levels, from the root down, separated by "/"; up to 1,024 bytes of UTF-8 in all.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for all levels; None waits for ever, 0 asks once.
-        min_hold: As of a `Lock`, for all levels.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
+        acquire_timeout: Seconds to wait for all levels. None waits for ever. 0 tries once.
+        min_hold: See `Lock`; it is for all levels.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: See `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A level without a name, a value out of range, or `min_uptime` as of a `Lock`.
+        ValueError: A level without a name, a value out of range, or `min_uptime` where a `Lock` refuses it.
             Both before any I/O.
     """
 
     __slots__ = ("read", "write")
 
-    @teaching
+    @explains_misuse
     def __init__(
-        self,
-        client: Client,
-        path: str,
-        *,
-        ttl: Duration = 30.0,
-        acquire_timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task",
-        max_stall: Duration = 60.0,
-        replicas: Replicas = 0,
-        wait_release: bool = True,
-        min_uptime: Duration = 0.0,
-        min_hold: Duration = 0.0,
+        self, client: Client, path: str, *,
+        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
         prefix: str = "aiolocks:",
-    ) -> None:
+    ) -> None:  # fmt: skip
         options = options_of(
-            ttl,
-            acquire_timeout,
-            on_lost,
-            renew,
-            max_hold,
-            watchdog,
-            max_stall,
-            replicas,
-            wait_release,
-            min_uptime,
-            min_hold,
-        )
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
+            min_uptime, min_hold,
+        )  # fmt: skip
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside other readers of the path and of anything below it."""
         self.write = HierarchicalMode(client, path, prefix, options, "write", EXCLUSIVE)
@@ -121,11 +103,7 @@ class HierarchicalLock(Elsewhere):
         return f"<HierarchicalLock {self.name!r}>"
 
     if not TYPE_CHECKING:  # type checkers know without it
-
-        def __aenter__(self):
-            raise TypeError(f"{self!r} cannot be held itself: enter its .read or .write")
-
-        __aexit__ = __enter__ = __exit__ = __aenter__
+        __aenter__ = __aexit__ = __enter__ = __exit__ = held_by_mode
 
 
 @final
@@ -133,16 +111,16 @@ class HierarchicalMode(Acquirable):
     """One way to hold a path: its `read` or `write`. Make a `HierarchicalLock` to get one."""
 
     _kind: ClassVar[str] = "hierarchy"
-    _family: ClassVar[str] = "modes"
 
     def __init__(self, client: Client, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, path, prefix, options)
-        self._levels = levels(prefix, self._kind, path, self._family)
-        self._modes = [_ABOVE[mode]] * (len(self._levels) - 1) + [mode]
-        self._keys = self._levels[-1]
+        self._levels = levels(prefix, self._kind, path)
+        *self._above, self._keys = self._levels
+        self._each, self._modes_above = [self._keys], _WHOLE
+        self._modes = [_ABOVE[mode]] * len(self._above) + [mode]
         self._base = tuple(_held(keys, mode) for keys, mode in zip(self._levels, self._modes, strict=True))
         self._word = word
-        self._share = mode
+        self._amount = mode
 
     @property
     def _called(self) -> str:
@@ -150,7 +128,7 @@ class HierarchicalMode(Acquirable):
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether a holder is in the way of this mode, here or at a level above.
+        """Return True if a holder excludes this mode, here or at a level above.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
@@ -161,58 +139,32 @@ class HierarchicalMode(Acquirable):
         answers: list[Any] = await asyncio.gather(*asked)
         return not all(answer[-1][mode - 1] for answer, mode in zip(answers, self._modes, strict=True))
 
-    async def holders(self) -> tuple[Holder, ...]:
-        """Ask Redis who holds the path in any mode, and who holds all of a level above it; from the root down.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
-        """
-        session, *above = self._session(), *self._levels[:-1]
-        found = [await holders_of(session.grantor(keys), _WHOLE) for keys in above]
-        return tuple([holder for level in found for holder in level]) + await holders_of(session.grantor(self._keys))
-
-    async def waiters(self) -> tuple[Waiter, ...]:
-        """Ask Redis who waits at the path for any mode, and who waits for all of a level above it; from the root down.
-
-        A caller that still waits at a level above, to go further down, is not told of.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
-        """
-        session, *above = self._session(), *self._levels[:-1]
-        found = [await waiters_of(session.grantor(keys), _WHOLE) for keys in above]
-        return tuple([waiter for level in found for waiter in level]) + await waiters_of(session.grantor(self._keys))
-
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
+    def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
         session, task = self._session(), asyncio.current_task()
         tickets = self._tickets(session.context, task)
         if entering and None in tickets:
             raise RuntimeError(
-                f"{self._kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself: "
-                "inside it, only paths beside its own can be taken, and paths below one that it reads can be read; "
-                "for more, hold the path above both in one block around them"
+                f"{self._kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself. "
+                "Inside it, you can hold paths beside its own, and read paths below one that it reads. "
+                "For more, hold the path above both in one block around them"
             )
-        # equivalent: constant, that was checked just before
-        acquisition = super()._asking(timeout, permits, entering=False)
-        wishes = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
+        # equivalent: constant, the line above has checked it
+        acquisition = super()._new_acquisition(timeout, permits, entering=False)
+        asked = [(mode, ticket or 0) for mode, ticket in zip(self._modes, tickets, strict=True)]
         grantors = [session.grantor(keys) for keys in self._levels]
         seal = partial(self._seal, session) if len(grantors) > 1 else None
-        acquisition.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, wishes, seal)
+        acquisition.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, asked, seal)
         return acquisition
-
-    def _every_keys(self) -> tuple[Keys, ...]:
-        return tuple(self._levels)
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return None in self._tickets(context, task)
 
     def _tickets(self, context: Context, task: "asyncio.Task[Any] | None") -> list[int | None]:
-        """Return the first ticket for each level: FRONT passes the queue, 0 does not; None: it might wait for itself.
+        """Return the first ticket for each level: FRONT passes the queue, 0 does not. None means a possible deadlock.
 
-        Where the task's open blocks hold a level it passes the queue: behind a waiter that waits for these blocks to
-        end, it would wait for itself. If its blocks only read below that level and it now asks to write there, it may
-        still wait for readers of the whole level. They never wait for this task: below what they read, no other task
-        writes.
+        W12: a task passes the queue at a level that its open blocks hold. Behind a waiter for these blocks, it would
+        wait for itself. If its blocks only read below that level and it now asks to write there, it may still wait for
+        readers of the whole level. They never wait for this task, as no other task writes below what they read.
         """
         tickets: list[int | None] = []
         for keys, mode in zip(self._levels, self._modes, strict=True):
@@ -237,18 +189,12 @@ class HierarchicalMode(Acquirable):
         return f"<HierarchicalLock {self.name!r} {self._word}>"
 
 
-_WHOLE = (SHARED, EXCLUSIVE)
-"""The modes in which all that lies below a level is held."""
-
-_EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
-
-
 def _held(keys: Keys, mode: int) -> bytes:
-    """Return the name under which `Holdings` has a level that is held in *mode*."""
+    """Return the name under which `Holdings` lists a level that is held in *mode*."""
     return b"%b %d" % (keys.base, mode)
 
 
-def levels(prefix: str, kind: str, path: str, family: str) -> list[Keys]:
+def levels(prefix: str, kind: str, path: str) -> list[Keys]:
     """Return the keys of each level of *path*, from the root down.
 
     Raises:
@@ -256,6 +202,6 @@ def levels(prefix: str, kind: str, path: str, family: str) -> list[Keys]:
     """
     names = path.split("/")
     if not all(names):
-        raise ValueError(f'path must be names with "/" between, none of them empty, not {path!r}')
+        raise ValueError(f'path must be names separated by "/", none of them empty, not {path!r}')
     # defect: levels-above
-    return [Keys(prefix, kind, "/".join(names[: depth + 1]), family, path=True) for depth in range(len(names))]
+    return [Keys(prefix, kind, "/".join(names[: depth + 1]), path=True) for depth in range(len(names))]

@@ -1,7 +1,7 @@
-"""Leases that change their mode: an upgradeable one becomes exclusive for a while, and either goes on as shared.
+"""Leases that change their mode: an upgradeable lease becomes exclusive for a while, and either becomes shared.
 
-An upgrade is a second lease, which goes before all waiters and may be held beside the first. So waiting, timeouts,
-cancellation and loss work as in any other acquisition, and afterwards the first lease is as it was.
+An upgrade is a second lease, which passes the queue and may be held beside the first. So waiting, timeouts,
+cancellation and loss work as in any other acquisition, and afterwards the first lease is the same as before.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast, final
 
-from .._core.answers import LONGEST_WAIT
+from .._core.answers import REPLY_TIMEOUT
 from .._core.errors import LeaseLostError
 from .._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
 from .._core.options import Duration, Unset, check_timeout
@@ -24,31 +24,34 @@ from .._engine.request import Request
 from .._grantors.one_server import RedisGrantor
 
 _REVOKED = -1
-"""Comes with the refusal of an upgrade, or in place of 1 when a lease was downgraded."""
+"""The reply to an upgrade or a downgrade of a lease that was revoked."""
 
 
 @final
 class ModeChanges:
-    """Changes the mode of one lease. It knows the upgrades that were requested beside the lease."""
+    """Changes the mode of one lease.
+
+    State: the upgrades that were requested beside the lease. Invariant: it keeps none of them alive.
+    """
 
     __slots__ = ("_closing", "_extensions", "_upgrades")
 
     def __init__(self, closing: Closing | None, extensions: tuple[Extension, ...]) -> None:
-        """Ask for upgrades with *extensions*, as for the lease itself."""
+        """Request upgrades with the same *extensions* as the lease itself."""
         self._closing = closing
         self._extensions = extensions
         self._upgrades: weakref.WeakSet[Request] = weakref.WeakSet()
 
     def upgrade(self, state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], Acquisition]:
-        """Return the function that begins to ask for an exclusive lease beside the upgradeable one of *state*.
+        """Return a function that begins to acquire an exclusive lease beside the upgradeable one of *state*.
 
         Raises:
-            RuntimeError: The lease is not an upgradeable one.
+            RuntimeError: The lease is not upgradeable.
         """
         if state.request.permits == SHARED:
             raise RuntimeError(
                 f"{state.what}: a read lease cannot be upgraded, as two readers that tried would wait for each other "
-                "for ever; take `upgradeable` instead of `read`: it reads beside readers and is held by one at a time"
+                "for ever; use `upgradeable` instead of `read`: it reads beside readers, and has one holder at a time"
             )
         if state.request.permits != UPGRADEABLE:
             raise RuntimeError(f"{state.what}: this lease is exclusive already")
@@ -56,16 +59,16 @@ class ModeChanges:
         return partial(self._begin_upgrade, state, seconds)
 
     def upgrading(self, state: LeaseState) -> bool:
-        """Whether an upgrade of *state* is held or asked for."""
+        """Whether an upgrade of *state* is held or requested."""
         return any(request.token in state.context.tokens for request in self._upgrades)
 
     async def downgrade(self, state: LeaseState) -> None:
-        """Go on holding as a reader.
+        """Become a reader, and keep the lease.
 
         Raises:
             RuntimeError: The lease is not one of `write` or `upgradeable`.
             LeaseLostError: It is lost, or was released.
-            RedisError: Not confirmed within 10 s, or within what is left of the lease.
+            RedisError: Not confirmed within 10 s, or before the lease ends.
         """
         grantor, request = cast("RedisGrantor", state.grantor), state.request
         if request.permits == UPGRADE:
@@ -74,8 +77,8 @@ class ModeChanges:
                 "an upgrade ends by leaving its block"
             )
         state.check()
-        request.permits = SHARED  # whatever is answered, the holder has given up the right to write
-        until = min(state.deadline, state.context.clock() + LONGEST_WAIT)
+        request.permits = SHARED  # whatever the reply, the holder has given up the right to write
+        until = min(state.deadline, state.context.clock() + REPLY_TIMEOUT)
         answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
         if answer != 1:
             if answer == _REVOKED:
@@ -89,7 +92,7 @@ class ModeChanges:
         # W12: no task waits for itself.
         if context.holdings.inside(task, base):
             raise RuntimeError(
-                f"{state.what}: this task is inside a block that has upgraded the lease, and would wait for itself"
+                f"{state.what}: an enclosing block of this task has upgraded the lease, so it would wait for itself"
             )
         wait, token = timeout is None or timeout > 0, state.request.token + b"+" + fresh_token(context.id)
         request = Request(state.ttl, UPGRADE, wait, token, FRONT, (_Upgrade(state), *self._extensions))
@@ -104,7 +107,7 @@ class ModeChanges:
 
 @final
 class _Upgrade(Extension):
-    """Says that an upgrade that can never be granted has lost the lease that it is beside."""
+    """Returns the error of an upgrade that can never be granted. A revoked upgrade loses the lease beside it."""
 
     def __init__(self, state: LeaseState) -> None:
         self._state = state
@@ -114,7 +117,7 @@ class _Upgrade(Extension):
         if amount == _REVOKED:
             state.request.was_revoked()
             state.lose(state.refused_as)
-        return state.error(None if state.lost else "it is not an upgradeable one any more")
+        return state.error(None if state.lost else "it is no longer upgradeable")
 
 
 @final

@@ -3,20 +3,17 @@
 from collections.abc import Iterable
 from typing import ClassVar, Literal, final
 
-from .._core.elsewhere import Elsewhere
+from .._core.hints import NameHints, explains_misuse
 from .._core.keys import Keys
 from .._core.options import Duration, Replicas, options_of
-from .._core.teaching import teaching
-from .._core.who import Holder, Waiter
 from .._engine.context import Grantor
 from .._grantors.all_of import AllOf
-from .._grantors.one_server import RedisGrantor
-from .._grantors.who import holders_of, waiters_of
 from .._redis.clients import Client, pool_of
-from .base import Acquirable, Statistics, statistics_of
+from .base import Acquirable
 
 MOST_NAMES = 1000
-"""So many names and the words that `lease.guard` takes fit on Lua's stack; renewing them takes the server a few ms."""
+"""Maximum number of names. With the words that `lease.guard` takes, they fit on Lua's stack, and renewing them takes
+the server a few ms."""
 
 
 @final
@@ -32,49 +29,37 @@ class MultiLock(Acquirable):
     lock, as a `Semaphore` would be. So use `MultiLock` everywhere for names that are locked together, also for one of
     them alone.
 
-    While it waits for one name it may hold others, which sort before it; they are renewed meanwhile. There is one
-    lease: it is lost when one of the names is lost, and then no name is kept.
+    While it waits for one name it may hold others, which sort before it, and renews them. There is one lease, which is
+    lost when one of the names is lost. Then all names are released.
 
     Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        names: What to lock, in any order, duplicates allowed, 1,000 at most; each 1 to 1,024 bytes of UTF-8, any text.
+        names: What to lock: at most 1,000 names, in any order, duplicates allowed; each 1 to 1,024 bytes of UTF-8.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for all of them; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: As
-            of a `Lock`.
+        acquire_timeout: Seconds to wait for all of them. None waits for ever. 0 tries once.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: See
+            `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword of redis-py's Lock that
             has another name here.
-        ValueError: No name at all or more than 1,000, a value out of range, or `min_uptime` as of a `Lock`.
-            Both before any I/O.
+        ValueError: No name at all or more than 1,000, a value out of range, or `min_uptime` where a `Lock` refuses
+            it. Both before any I/O.
     """
 
     _kind: ClassVar[str] = "multilock"
-    _family: ClassVar[str] = "lock"
 
-    @teaching
+    @explains_misuse
     def __init__(
-        self,
-        client: Client,
-        names: Iterable[str],
-        *,
-        ttl: Duration = 30.0,
-        acquire_timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task",
-        max_stall: Duration = 60.0,
-        replicas: Replicas = 0,
-        wait_release: bool = True,
-        min_uptime: Duration = 0.0,
-        min_hold: Duration = 0.0,
-        track: bool = False,
+        self, client: Client, names: Iterable[str], *,
+        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
         prefix: str = "aiolocks:",
-    ) -> None:
+    ) -> None:  # fmt: skip
         given: object = names
         if isinstance(given, (str, bytes)):
             raise TypeError(f"names must be several, such as [{given!r}], not one {type(given).__name__}")
@@ -85,29 +70,19 @@ class MultiLock(Acquirable):
         each: dict[str, Keys] = {}
         for name in names:
             _check_no_lock(name)
-            each[name] = Keys(prefix, self._kind, name, self._family)
+            each[name] = Keys(prefix, self._kind, name)
         if not each:
             raise ValueError("names must not be empty")
         if len(each) > MOST_NAMES:
             raise ValueError(
-                f"a MultiLock takes at most {MOST_NAMES:,} names, not {len(each):,}; let one stand for many of them"
+                f"a MultiLock takes at most {MOST_NAMES:,} names, not {len(each):,}; use one name for many of them"
             )
         options = options_of(
-            ttl,
-            acquire_timeout,
-            on_lost,
-            renew,
-            max_hold,
-            watchdog,
-            max_stall,
-            replicas,
-            wait_release,
-            min_uptime,
-            min_hold,
-            track,
-        )
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
+            min_uptime, min_hold, track,
+        )  # fmt: skip
         super().__init__(client, min(each), prefix, options)  # equivalent: min/max, these keys are not used
-        self._each = tuple(each[name] for name in sorted(each))
+        self._each = [each[name] for name in sorted(each)]
         self._base = tuple(keys.base for keys in self._each)
 
     @property
@@ -117,49 +92,8 @@ class MultiLock(Acquirable):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, each once, in the order in which they are taken."""
+        """The names, each once, in the order in which they are acquired."""
         return tuple(keys.name for keys in self._each)
-
-    async def statistics(self) -> Statistics:
-        """Ask Redis how the names stand, taken as one lock: it is held when one of them is.
-
-        `waiting` is the sum over all names, as each caller waits for only one name at any moment. `fencing_token` and
-        `kept_until` are the largest.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
-        """
-        session = self._session()
-        grantors = [session.grantor(keys) for keys in self._each]
-        rows = [await grantor.statistics() for grantor in grantors]
-        permits, leases, waiting, fences, _, _, kept, ends = zip(*rows, strict=True)
-        holders = max(each - released for each, released in zip(leases, kept, strict=True))
-        return statistics_of(self.name, (max(permits), holders, sum(waiting), max(fences), 1, 0, 0, max(ends)))
-
-    async def holders(self) -> tuple[Holder, ...]:
-        """Ask Redis who holds the names: a `Holder` for each name that is held, in their order.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
-        """
-        session = self._session()
-        return tuple([holder for keys in self._each for holder in await holders_of(session.grantor(keys))])
-
-    async def waiters(self) -> tuple[Waiter, ...]:
-        """Ask Redis who waits for one of the names, name by name. Each waiter waits for one name at a time.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
-        """
-        session = self._session()
-        return tuple([waiter for keys in self._each for waiter in await waiters_of(session.grantor(keys))])
-
-    def _every_keys(self) -> tuple[Keys, ...]:
-        return self._each
-
-    def _grantors(self) -> list[RedisGrantor]:
-        session = self._session()
-        return [session.grantor(keys) for keys in self._each]
 
     def _grantor(self) -> Grantor:
         return AllOf(self._session().context, self._kind, self.name, self._grantors(), self._options)
@@ -167,8 +101,8 @@ class MultiLock(Acquirable):
 
 def _check_no_lock(name: object) -> None:
     """Raise TypeError if *name* is a lock or semaphore."""
-    if isinstance(name, Elsewhere):
+    if isinstance(name, NameHints):
         raise TypeError(
-            f"a MultiLock takes names and no locks, such as this {type(name).__name__}; to hold several locks or "
+            f"a MultiLock takes names, not locks such as this {type(name).__name__}; to hold several locks or "
             "semaphores, enter them in the same order everywhere: `async with first, second:`"
         )

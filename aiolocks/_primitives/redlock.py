@@ -5,9 +5,9 @@ from typing import ClassVar, Literal, final
 
 from redis.asyncio import Redis
 
+from .._core.hints import explains_misuse
 from .._core.options import Duration, options_of
-from .._core.teaching import teaching
-from .._core.who import Holder, Waiter
+from .._core.values import Holder, Statistics, Waiter
 from .._engine.lease import Lease
 from .._grantors.quorum import Quorum
 from .._grantors.revocation import revoke_of_quorum
@@ -15,37 +15,37 @@ from .._grantors.session import Session
 from .._grantors.uptime import min_uptime_of
 from .._grantors.who import time_of
 from .._redis.clients import Client, place_of, pool_of, server_of
-from .base import Acquirable, Statistics
+from .base import Acquirable
 
 
 @final
 class Redlock(Acquirable):
-    """A mutex that is held when most of several independent servers have granted it: it survives the loss of the rest.
+    """A mutex on a majority of several independent servers: it survives the loss of the others.
 
     ::
 
         async with Redlock([redis_a, redis_b, redis_c], "orders:42") as lease:
             ...
 
-    For servers that know nothing of each other: no replicas, no nodes of one Cluster. All are asked at once, and a
-    majority decides, however long the others take. There is no queue: an attempt that fails is repeated after a random
-    delay. So callers are not served in the order in which they came, and `statistics()` counts no waiters.
+    The servers must be independent: no replicas, no nodes of one Cluster. All are asked at the same time. A majority
+    decides, however long the others take. There is no queue: a failed attempt is retried after a random delay. So
+    callers are not served in the order in which they asked, and `statistics()` counts no waiters.
 
-    The limits of any lease remain, and there are two more: a server that restarts empty must stay away for a TTL, which
-    `min_uptime` sees to, and clocks may drift only so much. Where stale writes must be kept out, pass `fencing_token`
+    The limits of any lease remain, and there are two more. A server that restarts empty must stay away for a TTL, which
+    `min_uptime` ensures. The drift of clocks must be bounded. Where stale writes must be kept out, pass `fencing_token`
     to the resource. `lease.guard` raises `TypeError`, as no single server knows whether a majority still has the lease.
 
     Every duration is a number of seconds or a `timedelta`.
 
     Args:
-        clients: One `redis.asyncio.Redis` for each server, as you configured them. Three or five make sense; two are
-            less often available than one. They are neither modified nor closed.
+        clients: One `redis.asyncio.Redis` for each server, as you configured them. Use three or five; two are less
+            often available than one. They are neither modified nor closed.
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
-        min_uptime: Seconds that a server must have been up before it has a vote: until then it counts as not answered.
-            Otherwise as of a `Lock`.
-        on_lost, renew, max_hold, watchdog, max_stall, wait_release, min_hold, prefix: As of a `Lock`.
+        acquire_timeout: Seconds to wait for the lock. None waits for ever. 0 tries once.
+        min_uptime: Seconds that a server must have been up before it has a vote. Until then it counts as unreachable.
+            Otherwise see `Lock`.
+        on_lost, renew, max_hold, watchdog, max_stall, wait_release, min_hold, prefix: See `Lock`.
 
     Raises:
         TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword of redis-py's Lock that
@@ -55,26 +55,15 @@ class Redlock(Acquirable):
     """
 
     _kind: ClassVar[str] = "redlock"
-    _family: ClassVar[str] = "lock"
 
-    @teaching
+    @explains_misuse
     def __init__(
-        self,
-        clients: Iterable[Client],
-        name: str,
-        *,
-        ttl: Duration = 30.0,
-        acquire_timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task",
-        max_stall: Duration = 60.0,
-        wait_release: bool = True,
-        min_uptime: Duration = 0.0,
-        min_hold: Duration = 0.0,
-        prefix: str = "aiolocks:",
-    ) -> None:
+        self, clients: Iterable[Client], name: str, *,
+        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, wait_release: bool = True,
+        min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",
+    ) -> None:  # fmt: skip
         given: object = clients
         if isinstance(given, Redis):
             raise TypeError("clients must be several, such as [a, b, c]: see Lock for a single one")
@@ -93,14 +82,14 @@ class Redlock(Acquirable):
         self._places = [place_of(pool) for pool in self._pools]
         min_uptime_of(options, *self._pools)  # raises where a server cannot tell
         if len({server_of(pool) for pool in self._pools}) < len(self._pools):
-            raise ValueError("clients must be of different servers: one that is asked twice has two votes")
+            raise ValueError("clients must be of different servers, as a server that is asked twice has two votes")
 
     async def adopt(self, text: str | bytes) -> Lease:
-        """Raise TypeError: the lease of a `Redlock` is on several servers, and is not handed on."""
-        raise TypeError(f"{self!r}: its leases are on several servers, and cannot be handed on; those of a Lock can")
+        """Raise TypeError: the lease of a `Redlock` is on several servers, and cannot be handed off."""
+        raise TypeError(f"{self!r}: its leases are on several servers, and cannot be handed off; those of a Lock can")
 
     async def statistics(self) -> Statistics:
-        """Ask the servers how the name stands: it is held when most of them have a holder. There is no queue.
+        """Ask the servers for the state of the name: it is held when most of them have a holder. There is no queue.
 
         `kept_until` is the latest time that any server reports, each by its own clock.
 
@@ -112,7 +101,7 @@ class Redlock(Acquirable):
         return Statistics(self.name, int(taken), holders, 0, fence, 1, time_of(1000 * kept_until_ms))
 
     async def holders(self) -> tuple[Holder, ...]:
-        """Ask the servers who holds the name on most of them: one `Holder`, or none.
+        """Ask the servers who holds the name on most of them: one `Holder`, or no holder.
 
         Raises:
             QuorumError: Too few servers answered. Cancelling is harmless.
@@ -120,7 +109,7 @@ class Redlock(Acquirable):
         return await self._grantor().holders(self._options.ttl)
 
     async def waiters(self) -> tuple[Waiter, ...]:
-        """Return none: there is no queue."""
+        """Return an empty tuple, as there is no queue."""
         return ()
 
     async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:

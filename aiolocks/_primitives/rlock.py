@@ -1,21 +1,21 @@
-"""`RLock`: one holder at a time, which may take it again."""
+"""`RLock`: one holder at a time, which may acquire it again."""
 
 import asyncio
 from typing import ClassVar, Literal, final
 
+from .._core.hints import explains_misuse
 from .._core.options import Duration, Replicas, Unset, options_of
-from .._core.teaching import teaching
 from .._engine.acquire import Acquisition
 from .._engine.lease import Hold, Lease, state_of
 from .._engine.lease_state import Entry
 from .._redis.clients import Client
 from .base import Acquirable
-from .reentry import SharedLease, held_by_parent, nest_of
+from .reentry import SharedLease, held_by_parent, shared_lease_of
 
 
 @final
 class RLock(Acquirable):
-    """A mutex that its holder may take again: for functions that each hold it and call one another.
+    """A mutex that its holder may acquire again: for functions that each hold it and call one another.
 
     ::
 
@@ -23,15 +23,15 @@ class RLock(Acquirable):
             async with RLock(redis, "orders:42") as again:  # at once, in the same task
                 assert again.fencing_token == lease.fencing_token
 
-    The holder is the task that acquired the lock, or that is inside a block with its lease. When it takes the lock
+    The holder is the task that acquired the lock, or that is inside a block with its lease. When it acquires the lock
     again, through any object of the same name and connection pool, it shares the one lease on the server, with its
-    fencing token, its TTL and the other options of the first hold; only `on_lost` is each block's own. The count is
+    fencing token, its TTL and the other options of the first hold. Only `on_lost` is each block's own. The count is
     kept in this process: holds may be released in any order, and the last one releases the lease. A loss stops every
     block.
 
-    A task that the holder *starts* while it holds is not the holder. Where it would wait without a timeout it gets a
-    `RuntimeError`, as its parent most likely waits for it. Start such a task before the block; or, if the block does
-    not wait for it, with a context of its own (``create_task(…, context=contextvars.Context())``).
+    A task that the holder *starts* while it holds is not the holder. If it would wait without a timeout it gets a
+    `RuntimeError`, as its parent most likely waits for it. Start such a task before the block. If the block does not
+    wait for it, start it with a context of its own (``create_task(…, context=contextvars.Context())``).
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -39,103 +39,82 @@ class RLock(Acquirable):
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for the lock; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: As
-            of a `Lock`.
+        acquire_timeout: Seconds to wait for the lock. None waits for ever. 0 tries once.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: See
+            `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
+        ValueError: A value out of range, or `min_uptime` where a `Lock` refuses it. Both before any I/O.
     """
 
     _kind: ClassVar[str] = "rlock"
-    _family: ClassVar[str] = "lock"
 
-    @teaching
+    @explains_misuse
     def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        ttl: Duration = 30.0,
-        acquire_timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task",
-        max_stall: Duration = 60.0,
-        replicas: Replicas = 0,
-        wait_release: bool = True,
-        min_uptime: Duration = 0.0,
-        min_hold: Duration = 0.0,
-        track: bool = False,
+        self, client: Client, name: str, *,
+        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
         prefix: str = "aiolocks:",
-    ) -> None:
+    ) -> None:  # fmt: skip
         options = options_of(
-            ttl,
-            acquire_timeout,
-            on_lost,
-            renew,
-            max_hold,
-            watchdog,
-            max_stall,
-            replicas,
-            wait_release,
-            min_uptime,
-            min_hold,
-            track,
-        )
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
+            min_uptime, min_hold, track,
+        )  # fmt: skip
         super().__init__(client, name, prefix, options)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
-        nest = self._own_nest()
-        if nest is not None:
-            return nest.share(self._options.on_lost, by_hand=True)
+        own = self._own_lease()
+        if own is not None:
+            return own.hold(self._options.on_lost, by_hand=True)
         # equivalent: 2 + True (first), a lock has one permit, and its blocks are listed elsewhere
-        lease = await self._asking(0.0, 1, entering=False).acquire(Lease, must=False)
+        lease = await self._new_acquisition(0.0, 1, entering=False).acquire(Lease, must=False)
         return None if lease is None else self._first_of(lease, by_hand=True)
 
-    def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: self._take(timeout), self)
+    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
+        seconds = self._timeout(timeout)
+        return Hold(lambda: self._acquire_or_share(seconds), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
-        return await self._take(self._timeout(timeout), by_hand=True)
+        return await self._acquire_or_share(self._timeout(timeout), by_hand=True)
 
     async def _enter(self, block: Entry) -> Lease:
-        lease = await self._take(self._options.acquire_timeout)
+        lease = await self._acquire_or_share(self._options.acquire_timeout)
         block.open(lease, state_of(lease))
         return lease
 
-    async def _take(self, timeout: float | None, *, by_hand: bool = False) -> Lease:
-        nest = self._own_nest()
-        if nest is not None:
-            return nest.share(self._options.on_lost, by_hand=by_hand)
-        # With a timeout the wait ends by itself, and the lock may come free before.
+    async def _acquire_or_share(self, timeout: float | None, *, by_hand: bool = False) -> Lease:
+        own = self._own_lease()
+        if own is not None:
+            return own.hold(self._options.on_lost, by_hand=by_hand)
+        # With a timeout the wait ends by itself, and the lock may be released before.
         if timeout is None and held_by_parent(self._session().context, self._keys.base, asyncio.current_task()):
             raise RuntimeError(
                 f"{self._kind} {self.name!r}: a task that holds it has started this one, and most likely waits for "
-                "it; give this one a timeout, or start it before the block or with a context of its own"
+                "it. Give this one a timeout, or start it before the block, or with a context of its own"
             )
         # equivalent: 2 + True, a lock has one permit, and its blocks are listed elsewhere
-        lease = await self._asking(timeout, 1, entering=False).acquire(Lease, must=True)
+        lease = await self._new_acquisition(timeout, 1, entering=False).acquire(Lease, must=True)
         return self._first_of(lease, by_hand=by_hand)
 
     async def _adopt(self, acquisition: Acquisition) -> Lease:
         return self._first_of(await acquisition.acquire(Lease, must=True), by_hand=True)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
-        return SharedLease(lease, self._keys.base).share(self._options.on_lost, by_hand=by_hand)
+        return SharedLease(lease, self._keys.base).hold(self._options.on_lost, by_hand=by_hand)
 
-    def _own_nest(self) -> SharedLease | None:
-        """Return the lease that the running task has a hold of, or None if it must ask for one.
+    def _own_lease(self) -> SharedLease | None:
+        """Return the lease of which the running task has a hold, or None if it must ask for one.
 
         Raises:
-            LeaseLostError: The task is inside a block whose lease is lost. A lost lease taken by hand counts as none.
+            LeaseLostError: The task is inside a block whose lease is lost. Lost leases acquired by hand do not count.
         """
         context, task = self._session().context, asyncio.current_task()
-        nest = nest_of(context, self._keys.base, task)
-        if nest is None or nest.core.held:
-            return nest
-        if nest.core.lost and nest.entered_by(task):
-            raise nest.core.error()
+        own = shared_lease_of(context, self._keys.base, task)
+        if own is None or own.core.held:
+            return own
+        if own.core.lost and own.entered_by(task):
+            raise own.core.error()
         return None

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
-from .._core.elsewhere import Elsewhere
+from .._core.hints import NameHints, explains_misuse, held_by_mode
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
-from .._core.teaching import teaching
 from .._engine.must_await import LOCKED, must_await
 from .._redis.clients import Client
 from .base import Acquirable
@@ -14,7 +13,7 @@ from .mode_changes import ModeChanges
 
 
 @final
-class RWLock(Elsewhere):
+class RWLock(NameHints):
     """Many readers at once, or one writer alone, over all processes that use the same Redis and name.
 
     ::
@@ -28,9 +27,9 @@ class RWLock(Elsewhere):
             async with lease.upgrade(timeout=5):  # alone, once the readers have gone
                 ...
 
-    First come, first served: callers that come after a writer wait behind it, so neither side starves, and readers who
-    wait together are let in together. Each reader has a lease of its own. A writer becomes a reader by
-    `await lease.downgrade()`, with no gap between.
+    First come, first served: callers that ask after a writer wait behind it, so neither side starves. Readers that wait
+    next to each other are granted together. Each reader has a lease of its own. A writer becomes a reader by
+    `await lease.downgrade()`, and no other writer gets in between.
 
     The object itself cannot be acquired; `read`, `write` and `upgradeable` can.
 
@@ -38,54 +37,33 @@ class RWLock(Elsewhere):
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        name: What is read and written: 1 to 1,024 bytes of UTF-8, any text.
+        name: The name of the lock: 1 to 1,024 bytes of UTF-8, any text.
         ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait; None waits for ever, 0 asks once.
-        track: As of a `Lock`, for leases of `write` until they are downgraded; the others are not tracked.
-        min_hold: As of a `Lock`; an upgrade has none.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: As of a `Lock`.
+        acquire_timeout: Seconds to wait. None waits for ever. 0 tries once.
+        track: See `Lock`. Only leases of `write` are tracked, until they are downgraded.
+        min_hold: See `Lock`; an upgrade has none.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: See `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
+        ValueError: A value out of range, or `min_uptime` where a `Lock` refuses it. Both before any I/O.
     """
 
     __slots__ = ("read", "upgradeable", "write")
 
-    @teaching
+    @explains_misuse
     def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        ttl: Duration = 30.0,
-        acquire_timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task",
-        max_stall: Duration = 60.0,
-        replicas: Replicas = 0,
-        wait_release: bool = True,
-        min_uptime: Duration = 0.0,
-        min_hold: Duration = 0.0,
-        track: bool = False,
+        self, client: Client, name: str, *,
+        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
         prefix: str = "aiolocks:",
-    ) -> None:
+    ) -> None:  # fmt: skip
         options = options_of(
-            ttl,
-            acquire_timeout,
-            on_lost,
-            renew,
-            max_hold,
-            watchdog,
-            max_stall,
-            replicas,
-            wait_release,
-            min_uptime,
-            min_hold,
-            track,
-        )
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
+            min_uptime, min_hold, track,
+        )  # fmt: skip
         untracked = replace(options, track=False) if track else options
         self.read = RWLockMode(client, name, prefix, untracked, "read", SHARED)
         """Beside other readers, and one upgradeable."""
@@ -96,18 +74,14 @@ class RWLock(Elsewhere):
 
     @property
     def name(self) -> str:
-        """What is read and written, as given."""
+        """The name, as given."""
         return self.read.name
 
     def __repr__(self) -> str:
         return f"<RWLock {self.name!r}>"
 
     if not TYPE_CHECKING:  # type checkers know without it
-
-        def __aenter__(self):
-            raise TypeError(f"{self!r} cannot be held itself: enter its .read, .write or .upgradeable")
-
-        __aexit__ = __enter__ = __exit__ = __aenter__
+        __aenter__ = __aexit__ = __enter__ = __exit__ = held_by_mode
 
 
 @final
@@ -115,12 +89,11 @@ class RWLockMode(Acquirable):
     """One way to hold a read-write lock: its `read`, `write` or `upgradeable`. Make an `RWLock` to get one."""
 
     _kind: ClassVar[str] = "rwlock"
-    _family: ClassVar[str] = "modes"
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, name, prefix, options)
         self._word = word
-        self._share = mode
+        self._amount = mode
 
     @property
     def _called(self) -> str:
@@ -131,15 +104,17 @@ class RWLockMode(Acquirable):
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether a holder keeps this mode out: `read` is kept out by a writer, `write` by any holder.
+        """Return True if a holder excludes this mode: a writer excludes `read`, any holder excludes `write`.
 
-        So ``rw.read.locked()`` is False beside readers. Waiters do not count: a reader may have to wait behind one.
+        So ``rw.read.locked()`` is False beside readers. Waiters do not count, though a reader may have to wait behind
+        one.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        *_, free = await self._standing(waiting=False)  # equivalent: constant, nothing reads how many wait
-        return not free[self._share - 1]
+        [grantor] = self._grantors()
+        *_, free = await grantor.statistics(waiting=False)  # equivalent: constant, nothing reads how many wait
+        return not free[self._amount - 1]
 
     def __repr__(self) -> str:
         return f"<RWLock {self.name!r} {self._word}>"

@@ -8,51 +8,40 @@ from typing import Any, ClassVar, Literal, final
 
 from .._core import events
 from .._core.errors import LimitMismatchError
-from .._core.options import (
-    QUORUM_OF_PERMITS,
-    UNSET,
-    Duration,
-    Replicas,
-    Unset,
-    check_permits,
-    options_of,
-)
+from .._core.hints import QUORUM_OF_PERMITS, explains_misuse
+from .._core.options import UNSET, Duration, Replicas, Unset, check_permits, options_of
 from .._core.replies import check_numbers
-from .._core.teaching import teaching
+from .._core.values import Statistics
 from .._engine.acquire import Acquisition
 from .._engine.context import Context
 from .._engine.extension import Extension
 from .._engine.lease import Hold, Lease
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._redis.clients import Client, server_of
-from .base import Acquirable, Statistics, waits_for_itself
+from .base import Acquirable, waits_for_itself
 
 log = logging.getLogger("aiolocks")
 
-_MOST_DECLARED = 10_000
+_MAX_DECLARED = 10_000
+"""Maximum number of limits that are remembered as declared, so that names used only once do not pile up."""
 
 _DECLARE = 8
-"""Which argument of `semaphore/grant` says whether a limit is declared."""
+"""Position of the argument of `semaphore/grant` that says whether to declare the limit."""
 
 _declared: dict[Hashable, dict[tuple[bytes, int], None]] = {}
-"""Per server, the limits that this process has declared, last used last: each only once, so that a later `resize` is
-not undone; but one that is not among the last thousands is declared again, or names used once would pile up."""
+"""The limits that this process has declared, per server, the last used last. Each is declared only once, so that a
+later `resize` is not undone, and again when more than `_MAX_DECLARED` others have been used since."""
 
 
 @final
 class _Declaration(Extension):
-    """Declares a limit, unless this process has done so before; and objects where a task would wait for itself."""
+    """Declares a limit, unless this process has done so before; refuses a wait of a task for itself (W12)."""
 
     def __init__(
-        self,
-        name: str,
-        base: bytes,
-        limit: int | None,
-        declared: dict[tuple[bytes, int], None],
-        permits: int,
+        self, name: str, base: bytes, limit: int | None, declared: dict[tuple[bytes, int], None], permits: int,
         inside: int,
-    ) -> None:
-        """Ask for *permits*; the task's open blocks have *inside* permits already. None as *limit* declares none."""
+    ) -> None:  # fmt: skip
+        """Ask for *permits*. The task's open blocks have *inside* permits already. None as *limit* declares none."""
         self._name = name
         self._limit = limit or 0
         self._declaration = (base, self._limit)
@@ -65,14 +54,14 @@ class _Declaration(Extension):
     def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
         if again or not self._declares:
             return (self._limit, 0)
-        self._declares = False  # what was declared once must not undo what came since
+        self._declares = False  # a second declaration could undo a `resize` in between
         return (self._limit, 1)
 
     def not_run(self, args: Sequence[Any]) -> None:
         self._declares = args[_DECLARE] == 1
 
     def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
-        if isinstance(reply, int):  # it waits, and so the limit in force is its own: else the answer is not short
+        if isinstance(reply, int):  # the short reply to a waiter means that the limit in force is its own
             verdict, before, limit = b"queued", 0, self._limit
         else:
             verdict, *_, before, limit = reply
@@ -80,12 +69,14 @@ class _Declaration(Extension):
         objection = self.objection(limit) if verdict == b"queued" else None
         if objection is not None:
             raise objection
-        if args[_DECLARE] == 1 and self._declaration not in self._declared:  # an earlier request may not have arrived
+        if (
+            args[_DECLARE] == 1 and self._declaration not in self._declared
+        ):  # only now: an earlier request may not have arrived
             _note(self._declared, self._declaration)
             if before or limit != self._limit:
-                self._tell_that_it_differs(before, limit)
+                self._report_difference(before, limit)
 
-    def _tell_that_it_differs(self, before: int, limit: int) -> None:
+    def _report_difference(self, before: int, limit: int) -> None:
         if events.listeners:
             events.emit(events.Event("limit_differs", self._name, "semaphore"))
         if before:
@@ -103,7 +94,7 @@ class _Declaration(Extension):
         if amount:
             return None
         return LimitMismatchError(
-            f"semaphore {self._name!r}: no process has declared its limit; pass one in place of None, or resize it",
+            f"semaphore {self._name!r}: no process has declared its limit; pass one instead of None, or resize it",
             name=self._name, permits=self._permits, limit=0,
         )  # fmt: skip
 
@@ -125,105 +116,85 @@ class Semaphore(Acquirable):
     A big request at the head of the queue is not starved by small ones behind it. The permits of a crashed holder
     come back within its TTL. Expiry goes by the server's clock alone.
 
-    Each process declares its limit at first use, and the latest declaration or `resize` is in force for everyone; a
-    difference logs one warning. So a rolling deployment changes it without an outage. A limit that `resize` has pinned
-    stays: processes that start later log one warning each, and their declarations are ignored. Processes of an older
-    version, which know no pins, declare their limit all the same, and that ends the pin.
+    Each process declares its limit at first use, and the latest declaration or `resize` is in force for all processes;
+    a difference logs one warning. So a rolling deployment changes it without an outage. A limit that `resize` has
+    pinned stays: processes that start later log one warning each, and their declarations are ignored. Processes of an
+    older version, which know no pins, declare their limit all the same, and that ends the pin.
 
     Every duration is a number of seconds or a `timedelta`.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         name: What the permits are for: 1 to 1,024 bytes of UTF-8, any text.
-        limit: How many permits there are, at least 1. None declares no limit and goes by the one in force.
+        limit: Number of permits, at least 1. None declares no limit and uses the one in force.
         ttl: Seconds a lease lasts unless renewed: how long permits are missing when their holder dies. At least 0.1.
-        acquire_timeout: Seconds to wait for permits; None waits for ever, 0 asks once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, prefix: As of a
+        acquire_timeout: Seconds to wait for permits. None waits for ever. 0 tries once.
+        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, prefix: See
             `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range, or `min_uptime` as of a `Lock`. Both before any I/O.
+        ValueError: A value out of range, or `min_uptime` where a `Lock` refuses it. Both before any I/O.
     """
 
     _kind: ClassVar[str] = "semaphore"
 
-    @teaching
+    @explains_misuse
     def __init__(
-        self,
-        client: Client,
-        name: str,
-        limit: int | None,
-        *,
-        ttl: Duration = 30.0,
-        acquire_timeout: Duration | None = None,
-        on_lost: Literal["cancel", "flag"] = "cancel",
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        watchdog: Literal["task", "thread"] = "task",
-        max_stall: Duration = 60.0,
-        replicas: Replicas = 0,
-        wait_release: bool = True,
-        min_uptime: Duration = 0.0,
-        min_hold: Duration = 0.0,
+        self, client: Client, name: str, limit: int | None, *,
+        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
+        watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
         prefix: str = "aiolocks:",
-    ) -> None:
+    ) -> None:  # fmt: skip
         if limit is not None:
             check_limit(limit)
         given: object = client
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
         options = options_of(
-            ttl,
-            acquire_timeout,
-            on_lost,
-            renew,
-            max_hold,
-            watchdog,
-            max_stall,
-            replicas,
-            wait_release,
-            min_uptime,
-            min_hold,
-        )
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
+            min_uptime, min_hold,
+        )  # fmt: skip
         super().__init__(client, name, prefix, options)
         self._limit = limit
 
-    @teaching
+    @explains_misuse
     def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
-        Entering it waits and raises as `acquire` does. On leaving it, LeaseLostError: the lease was lost, and the body
-        raised nothing of its own. After a cancellation nothing stays held or queued.
+        Entering it waits and raises as `acquire` does. Leaving it raises LeaseLostError if the lease was lost and the
+        body raised no exception of its own. After a cancellation nothing stays held or queued.
         """
         check_permits(permits)
         return self._hold(timeout, permits)
 
-    @teaching
+    @explains_misuse
     def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Acquiring:
         """Wait for *permits* and return their lease; the caller must release it. As a block it works like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
 
         Args:
-            permits: How many, all under one lease.
-            timeout: Seconds to wait. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
+            permits: Number of permits, all under one lease.
+            timeout: Seconds to wait. The default is `acquire_timeout`. None waits for ever. 0 tries once.
 
         Raises:
-            AcquireTimeoutError: Too few permits came free within *timeout*.
-            LimitMismatchError: More permits than the limit in force; also when the limit shrinks during the wait.
-                With ``limit=None``: no limit was ever declared, or it was forgotten.
-            RuntimeError: This task's own blocks hold so many that it would wait for itself.
+            AcquireTimeoutError: Too few permits were released within *timeout*.
+            LimitMismatchError: More permits than the limit in force, also if the limit shrinks during the wait.
+                With ``limit=None``: no limit was ever declared, or it has expired.
+            RuntimeError: This task's own blocks hold so many permits that it would wait for itself.
             RedisError: Redis could not be asked.
 
-        After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
-        its TTL if Redis cannot be reached.
+        After an error or a cancellation nothing stays held: permits that may have been granted are released, or come
+        back within the TTL if Redis cannot be reached.
         """
         return Acquiring(self, timeout, permits)
 
-    @teaching
+    @explains_misuse
     def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:
-        """Ask once: return a lease of *permits*, or None if too few are free or another caller waits.
+        """Try once: return a lease of *permits*, or None if too few are free or another caller waits.
 
         Raises:
             LimitMismatchError: More permits than the limit in force. With ``limit=None``: there is none.
@@ -232,35 +203,36 @@ class Semaphore(Acquirable):
         return MustAwait(self._try_acquire(permits), TRY_ACQUIRE)
 
     async def resize(self, limit: int, *, pin: bool | None = None) -> None:
-        """Put *limit* in force for everyone, at once.
+        """Put *limit* in force for all processes, at once.
 
-        With a higher limit waiters are granted more at once; a lower one revokes nothing, but until enough permits are
-        back nothing is granted.
+        A higher limit grants more to waiters at once. A lower limit revokes nothing, but nothing is granted until
+        enough permits are back.
 
         Args:
-            limit: How many permits there are from now on.
+            limit: Number of permits from now on.
             pin: True pins the limit: declarations of processes that start later are ignored, until a `resize` with
                 False. None changes nothing: a pinned limit stays pinned, and any other can still be declared.
 
-        A pin lasts as long as the limit is remembered: 30 days after the name was used last, by a grant, a renewal or a
-        `resize`. Processes of an older version know no pins. Where only they use the name, a pin lasts for a day. If
-        one of them declares another limit, or is the first to come after all holders have died, the pin is gone.
+        A pin lasts as long as the limit is remembered: 30 days after the last use of the name, by a grant, a renewal or
+        a `resize`. Processes of an older version know no pins. If only they use the name, a pin lasts for a day. If
+        one of them declares another limit, or is the first to ask after all holders have died, the pin is gone.
 
         Raises:
             TypeError, ValueError: *limit* is not a number of permits, or *pin* is not a bool.
-            RedisError: Not confirmed: it may be in force. The same after a cancellation. Asking again is harmless.
+            RedisError: Not confirmed, so it may be in force. The same after a cancellation. Asking again is harmless.
         """
         check_limit(limit)
         if pin is not None and not isinstance(pin, bool):
             raise TypeError(f"pin must be True, False or None, not {pin!r}")
-        await self._ask("resize", (limit, -1 if pin is None else int(pin)), as_waiter=True)
+        [grantor] = self._grantors()
+        await grantor.ask("resize", (limit, -1 if pin is None else int(pin)), as_waiter=True)
         for declared in (self._limit, limit):
             if declared is not None:
                 _note(self._declarations(), (self._keys.base, declared))
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Say whether no permits are free.
+        """Return True if no permits are free.
 
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
@@ -269,7 +241,7 @@ class Semaphore(Acquirable):
         return now.permits >= now.limit
 
     async def statistics(self) -> Statistics:
-        """Ask Redis how many permits are in use, of how many, and how many callers wait.
+        """Ask Redis for the number of permits in use, the limit, and the number of waiters.
 
         `limit` is the limit in force. Without one it is the limit that this object declares at its first use, or 0.
 
@@ -282,12 +254,12 @@ class Semaphore(Acquirable):
     def __repr__(self) -> str:
         return f"<Semaphore {self.name!r} limit={self._limit}>"
 
-    def _share_adopted(self, share: int) -> int:
-        return share
+    def _amount_adopted(self, offered: int) -> int:
+        return offered
 
-    def _asking(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
+    def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
         check_permits(permits)
-        acquisition = super()._asking(timeout, permits, entering=entering)
+        acquisition = super()._new_acquisition(timeout, permits, entering=entering)
         base = self._keys.base
         inside = acquisition.context.holdings.inside(acquisition.task, base)
         declaration = _Declaration(self.name, base, self._limit, self._declarations(), permits, inside)
@@ -304,7 +276,7 @@ class Semaphore(Acquirable):
 def _note(declared: dict[tuple[bytes, int], None], declaration: tuple[bytes, int]) -> None:
     declared.pop(declaration, None)
     declared[declaration] = None
-    if len(declared) > _MOST_DECLARED:
+    if len(declared) > _MAX_DECLARED:
         del declared[next(iter(declared))]
 
 

@@ -7,17 +7,16 @@ whose reply was lost is never treated as another client's.
 import asyncio
 import inspect
 import os
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, final, overload
 
-from .._core.answers import LONGEST_WAIT, as_the_client_would
+from .._core.answers import REPLY_TIMEOUT, as_the_client_would
 from .._core.doing import Doing
-from .._core.elsewhere import Elsewhere
 from .._core.errors import VersionConflictError
-from .._core.keys import check_name, check_prefix
+from .._core.hints import NameHints
+from .._core.keys import beside, check_name, check_prefix
 from .._core.options import Duration, check_seconds
-from .._core.slots import beside
+from .._core.timing import Backoff
 from .._engine.closing import Closing, closed_error
 from .._engine.request import LONGEST_RETRY
 from .._grantors.session import Session
@@ -25,7 +24,7 @@ from .._redis.clients import Client, encoder_of, pool_of
 from .._redis.scripts import Arguments, PreparedScript, load
 
 Value = bytes | str | None
-"""The value as it is read: str with `decode_responses`, and None if there is no value."""
+"""The value as it is read: str with `decode_responses`, otherwise bytes; None if there is no value."""
 
 Writable = bytes | str | int | float
 
@@ -33,16 +32,16 @@ T = TypeVar("T")
 Update = Callable[[T], Writable | Awaitable[Writable]]
 
 MARK = 86400.0
-"""Seconds for which each write has a version of its own. After that, only the value tells writes apart."""
+"""Seconds for which the version of a write is unique. After that, only the value distinguishes writes."""
 
 _FIRST_PAUSE = 0.01
 _MAX_PAUSE = 0.5
-"""Pauses in seconds between two attempts of an update: after the first conflict, and the maximum. A pause is a random
-part of that, and doubles with each conflict."""
+"""Pauses between two attempts of an update, in seconds: after the first conflict, and at most. A random share of each
+is taken off."""
 
 
 @final
-class Versioned(Elsewhere):
+class Versioned(NameHints):
     """A value in a plain Redis key, for optimistic locking: read it with its version, write it if that is unchanged.
 
     ::
@@ -52,21 +51,21 @@ class Versioned(Elsewhere):
         await stock.write(b"17", version)  # VersionConflictError if it was written since
         await stock.update(lambda value: int(value or 0) - 1)  # reads, computes and writes, again if need be
 
-    The value is the key's own: ``GET`` reads it, and any client may write it. A ``SET``, ``INCR`` or ``MULTI`` from
-    elsewhere is a conflict for callers that read the value before, and a write through here is a conflict for the
-    ``WATCH`` of others. Only a plain write that puts back the very same value goes unnoticed.
+    The value is the key's own: ``GET`` reads it, and any client may write it. A ``SET``, ``INCR`` or ``MULTI`` by
+    another client is a conflict for callers that read the value before, and a write by this class is a conflict for the
+    ``WATCH`` of others. Only a plain write of the same value goes unnoticed.
 
-    Nothing is locked, no caller waits, and there is no lease. It is best where conflicts are rare and computing the
-    value again is cheap.
+    Nothing is locked, no caller waits, and there is no lease: best where conflicts are rare and computing the value
+    again is cheap.
 
     Beside the value there is a small key for a day after each write, and one for a minute per write. A version is valid
-    while the value is unchanged. Once a day has passed without a write, only the value itself is compared.
+    as long as the value is unchanged; once a day has passed without a write, only the value itself is compared.
 
     Args:
         client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        key: The key of the value, as it is in Redis: 1 to 1,024 bytes of UTF-8.
-        expire: Seconds, or a timedelta, that the value lasts after each write. None leaves its expiry unchanged.
-        prefix: Start of the keys beside the value, without braces.
+        key: The key of the value in Redis: 1 to 1,024 bytes of UTF-8.
+        expire: Seconds, or a timedelta, that the value lasts after each write; None leaves its expiry as it is.
+        prefix: Start of the keys beside the value; no braces.
 
     Raises:
         TypeError: A wrong type, or a synchronous client.
@@ -99,7 +98,7 @@ class Versioned(Elsewhere):
     async def read(self) -> tuple[Value, str]:
         """Return the value and its version.
 
-        If there is no value, it is None, and its version is valid for a write while there is still no value.
+        If there is no value it is None, and its version is valid for a write while there is still no value.
 
         Raises:
             RedisError: Redis could not be asked, or the key holds no string. A cancellation is harmless.
@@ -112,61 +111,57 @@ class Versioned(Elsewhere):
         """Write *value* if the version is still *version*, and return the new version.
 
         Raises:
-            VersionConflictError: The value was written since it was read. Nothing was changed.
-            TypeError: A value that is not str, bytes, int or float, or a version that is no str.
-            RedisError: Not confirmed: it may have been written. The same after a cancellation.
+            VersionConflictError: Another client has written the value. Nothing was changed.
+            TypeError: A value that is not str, bytes, int or float, or a version that is not a str.
+            RedisError: Not confirmed, so it may have been written. The same after a cancellation.
         """
         if not isinstance(version, str):
             raise TypeError(f"version must be a str as read() returns it, not {type(version).__name__}")
         if isinstance(value, bool) or not isinstance(value, (bytes, str, int, float)):
             raise TypeError(f"value must be str, bytes, int or float, not {type(value).__name__}")
         write = os.urandom(16).hex().encode()  # equivalent: constant, any random text
+        encoded, mark_ms, retry_ms = (
+            encoder_of(self._pool).encode(value),
+            round(1000 * MARK),
+            round(1000 * LONGEST_RETRY),
+        )
         written, actual = await self._ask(
             "write",
             (self._value, self._mark, self._start + write + b":" + self._beside),
-            (
-                version.encode(),
-                encoder_of(self._pool).encode(value),
-                write,
-                self._expire_ms,
-                round(1000 * MARK),
-                round(1000 * LONGEST_RETRY),
-            ),
+            (version.encode(), encoded, write, self._expire_ms, mark_ms, retry_ms),
         )
         if not written:
             raise VersionConflictError(
                 f"versioned {self._key!r}: it was written since it was read; read it again",
-                name=self._key,
-                expected=version,
-                actual=actual.decode(),
-            )
+                name=self._key, expected=version, actual=actual.decode(),
+            )  # fmt: skip
         new: str = actual.decode()
         return new
 
-    # What is read depends on the client's `decode_responses`, which its type does not show.
+    # The type of the value depends on the client's `decode_responses`, which its type does not show.
     @overload
     async def update(self, fn: Update[bytes | None], *, attempts: int = 20) -> tuple[Writable, str]: ...
     @overload
     async def update(self, fn: Update[str | None], *, attempts: int = 20) -> tuple[Writable, str]: ...
     async def update(self, fn: Update[Any], *, attempts: int = 20) -> tuple[Writable, str]:
-        """Replace the value by ``fn(value)``, and return that and its version.
+        """Replace the value by ``fn(value)``, and return the new value and its version.
 
         Args:
-            fn: Gets the value (None if there is none) and returns the new value; may be `async`. It is called again
+            fn: Gets the value (None if there is no value) and returns the new one; may be `async`. It is called again
                 for each attempt, so it must not have effects of its own.
-            attempts: Maximum number of attempts when other clients write at the same time. Between attempts there is a
-                random pause, which grows.
+            attempts: Maximum number of attempts when others write at the same time. The pauses between attempts are
+                random and grow.
 
         Raises:
-            VersionConflictError: Other clients have written during every attempt.
-            RedisError: Not confirmed: it may have been written, at most once. The same after a cancellation.
-            Exception: An error of *fn*. Nothing was written.
+            VersionConflictError: Others have written during every attempt.
+            RedisError: Not confirmed, so it may have been written, but at most once. The same after a cancellation.
+            Exception: Any exception of *fn*; nothing is written then.
         """
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise TypeError(f"attempts must be an int, not {attempts!r}")
         if attempts < 1:
             raise ValueError(f"attempts must be >= 1, not {attempts!r}")
-        conflicts = 0
+        backoff = Backoff(_FIRST_PAUSE, _MAX_PAUSE, jitter=1.0)
         while True:
             value, version = await self.read()
             new = fn(value)
@@ -175,10 +170,10 @@ class Versioned(Elsewhere):
             try:
                 return new, await self.write(new, version)
             except VersionConflictError:
-                conflicts += 1
-                if conflicts == attempts:
+                pause = backoff.failed()
+                if backoff.failures == attempts:
                     raise
-            await asyncio.sleep(random.random() * min(_FIRST_PAUSE * 2.0 ** min(conflicts - 1, 9), _MAX_PAUSE))
+            await asyncio.sleep(pause)
 
     def __repr__(self) -> str:
         return f"<Versioned {self._key!r}>"
@@ -193,7 +188,7 @@ class Versioned(Elsewhere):
 
         async def ask() -> Any:
             nonlocal patience
-            patience = min(2 * patience, LONGEST_WAIT)  # the last timeout may have been too short
+            patience = min(2 * patience, REPLY_TIMEOUT)  # the last timeout may have been too short
             return await route.ask(script, args, patience)
 
         with context.in_use(), Doing(f"asking for a {verb} of versioned {self._key!r}"):

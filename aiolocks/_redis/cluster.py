@@ -22,8 +22,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AskError, MovedError, NoPermissionError, ResponseError
 
 from .._core.answers import NotNowError, RidingOut, recognized
+from .._core.keys import SLOTS, slot_of
 from .._core.replies import UNREADABLE, unreadable
-from .._core.slots import SLOTS, slot_of
 from .clients import warn_of_missing_right
 from .connection import Connection, ConnectionCancelled, Endpoint, connected
 from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline

@@ -26,7 +26,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import (
-    LONGEST_WAIT,
+    REPLY_TIMEOUT,
     NoPrimaryError,
     NotNowError,
     RidingOut,
@@ -86,7 +86,7 @@ class BaseRoute:
         raise NotImplementedError
 
     async def ask(
-        self, command: Command, args: "Arguments | ArgumentsLater" = (), patience: float = LONGEST_WAIT, *,
+        self, command: Command, args: "Arguments | ArgumentsLater" = (), patience: float = REPLY_TIMEOUT, *,
         on_reply: "CallReceiver | None" = None, unsent: float | None = None,
     ) -> Any:  # fmt: skip
         """Run a command once and return its reply.
@@ -264,7 +264,7 @@ class PendingCall:
     def give_up_unsent(self) -> None:
         """Never send the call, if it has not left: a full link that answers other calls can hold it back for longer."""
         if self.link is None:
-            self.finish(RedisTimeoutError(f"Redis had no room for it within {LONGEST_WAIT:g} s"))
+            self.finish(RedisTimeoutError(f"Redis had no room for it within {REPLY_TIMEOUT:g} s"))
 
 
 ArgumentsLater = Callable[[Any, Connection], Arguments]
@@ -343,8 +343,8 @@ class Pipeline(BaseRoute):
             self._waiting.append(call)
             if self._link is None:
                 self._connector.start()
-        if call.due < self._overdue.looks_at:
-            self._overdue.expect(call.due, now)
+        if call.due < self._overdue.next_due:
+            self._overdue.arm(call.due, now)
         if soon and link is not None and link.distant:
             self._busy_poll.expect(call)  # equivalent: line dropped, for speed
         return call
@@ -361,7 +361,7 @@ class Pipeline(BaseRoute):
             self._waiting.append(call)
             if self._link is None:
                 self._connector.start()
-        self._overdue.expect(call.due, now)
+        self._overdue.arm(call.due, now)
 
     @property
     def stuck(self) -> bool:
@@ -395,11 +395,11 @@ class Pipeline(BaseRoute):
 
     def undo_patience_after(self, silences: int) -> float:
         """Return the timeout for the reply to an undo, after this many that got none."""
-        return min(self.undo_patience * (1 << min(silences, 6)), LONGEST_WAIT)
+        return min(self.undo_patience * (1 << min(silences, 6)), REPLY_TIMEOUT)
 
     def patience_after(self, silences: int) -> float:
         """Return the timeout for a reply after this many silences: longer each time, as it may have been too short."""
-        return min(self.patience * (1 << min(silences, 4)), LONGEST_WAIT)  # 16 times a second or more exceeds it
+        return min(self.patience * (1 << min(silences, 4)), REPLY_TIMEOUT)  # 16 times a second or more exceeds it
 
     def unanswered(self) -> Iterator[PendingCall]:
         """Yield the calls that are on their way or wait for a link."""
@@ -421,7 +421,7 @@ class Pipeline(BaseRoute):
         self._busy_poll.heard(now, took)  # equivalent: line dropped, for speed
         self.round_trip = took = took if took > before else before
         if took > _SHORTEST_PATIENCE / 4:
-            self.patience = min(4 * took, LONGEST_WAIT) if took > 0.25 else 1.0
+            self.patience = min(4 * took, REPLY_TIMEOUT) if took > 0.25 else 1.0
             self.undo_patience = min(4 * took, 1.0)
         else:
             self.patience, self.undo_patience = 1.0, _SHORTEST_PATIENCE
@@ -459,7 +459,7 @@ class Pipeline(BaseRoute):
             return
         waiting, self._waiting = self._waiting, deque()
         for said in link.library:
-            self.submit(_SET_INFO, said, _ignore, LONGEST_WAIT)
+            self.submit(_SET_INFO, said, _ignore, REPLY_TIMEOUT)
         self._on_connected()
         self._waiting += waiting
         self._flow()
@@ -476,7 +476,7 @@ class Pipeline(BaseRoute):
     async def _hold_off(self) -> None:
         """Pause after links whose replies could not be read, longer each time."""
         since = self._clock() - self._unreadable_at
-        if since >= LONGEST_WAIT:
+        if since >= REPLY_TIMEOUT:
             self._unreadable = 0
         else:
             await asyncio.sleep(min(retry_delay(math.inf, self._unreadable), _LONGEST_HOLD_OFF) - since)
@@ -489,7 +489,7 @@ class Pipeline(BaseRoute):
             if call.receiver is not None:
                 now = self._clock()
                 call.send(self._link, now)
-                self._overdue.expect(call.due, now)
+                self._overdue.arm(call.due, now)
         if self._link is not None and not self._link.full:
             self.ready = self._link
 

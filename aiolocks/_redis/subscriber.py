@@ -12,8 +12,7 @@ from typing import Any, final
 
 from redis.exceptions import AskError, NoPermissionError, ResponseError
 
-from .._core.keys import of_shard
-from .._core.slots import slot_of
+from .._core.keys import of_shard, slot_of
 from .connection import Connection, ConnectionCancelled, Connector, Endpoint, open_connection
 from .scripts import pack
 

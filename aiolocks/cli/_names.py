@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, cast, final
 
-from .._core import modes
 from .._core.keys import Keys
 from .._core.kinds import KINDS
+from .._core.modes import MODE_NAMES
 from ._nodes import Primaries, primaries
 
 FAMILIES = {kind.name: kind.family for kind in KINDS if kind.leased}
@@ -39,12 +39,6 @@ _ESCAPED = re.compile("%(25|7B|7D|3A)")
 _MARKS = {"R": "revoked", "C": "cooling", "O": "offered"}
 ORPHANED = "orphaned"
 """The state of a holder whose lease never ends and whose session is gone (W23): no process renews or releases it."""
-
-_MODES = {
-    modes.INTENT_SHARED: "intent-read", modes.INTENT_EXCLUSIVE: "intent-write", modes.SHARED: "read",
-    modes.SHARED_INTENT_EXCLUSIVE: "read+intent-write", modes.UPGRADEABLE: "upgradeable",
-    modes.EXCLUSIVE: "write", modes.UPGRADE: "write",
-}  # fmt: skip
 
 
 _Ask = Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
@@ -239,7 +233,7 @@ async def _holders(ask: _Ask, page: Sequence[Name], now: float, most: int) -> No
             one = _person(token, fence, mark, now)
             one.remaining = ends / 1000 - now
             if FAMILIES[name.kind] == "modes":
-                one.mode = _MODES.get(_number(share))
+                one.mode = MODE_NAMES.get(_number(share))
             else:
                 one.permits = _number(share)
             name.holders.append(one)
@@ -274,7 +268,7 @@ def _waiter(name: Name, entry: bytes, ticket: float, now: float) -> Person:
     one = _person(token, b"%.0f" % ticket, "", now)
     one.fencing_token = 0
     if FAMILIES[name.kind] == "modes":
-        one.mode = _MODES.get(_number(share))
+        one.mode = MODE_NAMES.get(_number(share))
     else:
         one.permits = _number(share)
     return one

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, final
 
 from redis.exceptions import AskError, RedisError, ResponseError
 
-from .._core.slots import SLOTS, slot_of
+from .._core.keys import SLOTS, slot_of
 from .._redis.clients import pool_of
 from ._arguments import Unusable
 from ._connect import PATIENCE, REFUSALS, answering, is_away, node_of, ping, place_of

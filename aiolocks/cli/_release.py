@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from redis.exceptions import RedisError
 
 from .._core.errors import AcquireTimeoutError
-from .._core.who import Holder
+from .._core.values import Holder
 from .._manager import LockManager
 from . import _arguments, _names
 from ._arguments import Unusable

@@ -18,7 +18,7 @@ _EXTREMES = {"min": "max", "max": "min"}
 _ENDED = re.compile(r"_(?:timer|task|beating)$")
 
 _BOUNDS = {"<", "<=", ">", ">="}
-_TIMES = re.compile(r"\b(?:now|until|due|took|before|clock\(\)|looks_at|\w+_at|\w*_until|\w*_since|quiet|deadline)\b")
+_TIMES = re.compile(r"\b(?:now|until|due|took|before|clock\(\)|next_due|\w+_at|\w*_until|\w*_since|quiet|deadline)\b")
 
 
 def mutants(path: str, text: str) -> list[Mutant]:

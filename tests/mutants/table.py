@@ -13,7 +13,7 @@ PROMISES = tuple(
 
 _AT_ONCE = ("tests/unit", "tests/scripts", "tests/simulation")
 
-LEFT_OUT = {"__init__", "__main__", "_web", "elsewhere", "teaching", "in_memory"}
+LEFT_OUT = {"__init__", "__main__", "_web", "hints", "in_memory"}
 """No part of taking, keeping or letting go."""
 
 

@@ -11,7 +11,7 @@ from aiolocks import AcquireTimeoutError, Lock, MultiLock
 from tests.support.primitives import SHORT, as_a_stranger, free, queued
 
 MOST_NAMES = 1_000
-MOST_WORDS = 4_000
+MAX_WORDS = 4_000
 """Of all commands that one call guards."""
 
 pytest_plugins = ["tests.support.table"]
@@ -31,7 +31,7 @@ def test_no_names_are_an_error() -> None:
 
 def test_more_names_than_a_script_can_look_at_are_an_error_that_says_what_to_do() -> None:
     names = [f"account:{number}" for number in range(MOST_NAMES + 1)]
-    with pytest.raises(ValueError, match=r"at most 1,000 names, not 1,001.*one stand for many"):
+    with pytest.raises(ValueError, match=r"at most 1,000 names, not 1,001.*one name for many"):
         MultiLock(Redis(port=1), names)
     assert len(MultiLock(Redis(port=1), names[1:] * 2).names) == MOST_NAMES
 
@@ -64,7 +64,7 @@ class TestOnEveryServer:
         async with lock as lease:
             assert len(lease.fencing_tokens) == MOST_NAMES
             assert await lease.guard(("SET", "k", "v"), ("GET", "k")) == [b"OK", b"v"]
-            words = ["MSET", *(word for number in range((MOST_WORDS - 2) // 2) for word in (f"k{number}", "v"))]
+            words = ["MSET", *(word for number in range((MAX_WORDS - 2) // 2) for word in (f"k{number}", "v"))]
             assert await lease.guard(words) == [b"OK"]
             assert await lease.renew()
             assert await asyncio.create_task(MultiLock(redis, names[-1:]).try_acquire()) is None

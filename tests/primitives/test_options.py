@@ -377,7 +377,10 @@ def test_a_wrong_keyword_is_explained_before_a_missing_argument() -> None:
     kind: Any = Semaphore
     with pytest.raises(TypeError, match="use ttl="):
         kind(NOBODY, "scraper", expire=5)
-    with pytest.raises(TypeError, match=r"RWLock\.read\.hold\(\) has no 'ttl': it belongs to the constructor"):
+    with pytest.raises(
+        TypeError,
+        match=r"RWLock\.read\.hold\(\) has no 'ttl': it takes timeout=; options such as ttl= belong to the constructor",
+    ):
         cast("Any", RWLock(NOBODY, "catalogue").read).hold(ttl=5)
 
 

@@ -229,7 +229,7 @@ async def test_a_lease_that_lapses_during_its_upgrade_lets_no_other_caller_in(cl
 
 async def test_what_cannot_change_its_mode_gets_an_error_instead_of_a_deadlock(rw: RWLock, client: Redis) -> None:
     async with rw.read as lease:
-        with pytest.raises(RuntimeError, match=r"wait for each other for ever; take `upgradeable`"):
+        with pytest.raises(RuntimeError, match=r"wait for each other for ever; use `upgradeable`"):
             lease.upgrade()
     async with LockManager(client).lock("catalogue") as lease:
         with pytest.raises(RuntimeError, match="only a lease of RWLock"):

@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import Versioned
-from aiolocks._core.keys import Keys
-from aiolocks._core.slots import SLOTS, slot_of
+from aiolocks._core.keys import SLOTS, Keys, slot_of
 from aiolocks._redis import scripts as _scripts
 from tests.scripts.calls import TTL, Scripts, token
 from tests.scripts.states import holders, listening

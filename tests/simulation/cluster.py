@@ -9,8 +9,7 @@ from typing import Any, final
 
 from fakeredis._helpers import SimpleError
 
-from aiolocks._core.keys import channel_of
-from aiolocks._core.slots import SLOTS, slot_of
+from aiolocks._core.keys import SLOTS, channel_of, slot_of
 
 from .server import WAKE, RawError, Server, ServerSocket, Watcher
 from .world import World

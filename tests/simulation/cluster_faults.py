@@ -5,7 +5,7 @@ As in `faults`, each run has some kinds only.
 
 from typing import final
 
-from aiolocks._core.slots import slot_of
+from aiolocks._core.keys import slot_of
 
 from .cluster import Cluster
 from .faults import Kind, Regime, Striking

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, QuorumError, RLock
-from aiolocks._core.answers import LONGEST_WAIT, NotNowError
+from aiolocks._core.answers import REPLY_TIMEOUT, NotNowError
 from aiolocks._core.modes import EXCLUSIVE, UPGRADEABLE
 from aiolocks._engine.lease import state_of
 
@@ -218,7 +218,7 @@ class Program:
                 self._history.refused(process, thing.base, asked)
             raise
         except NotNowError:
-            ridden_out = min(LONGEST_WAIT, thing.ttl if timeout is None else min(timeout, thing.ttl)) - 0.3
+            ridden_out = min(REPLY_TIMEOUT, thing.ttl if timeout is None else min(timeout, thing.ttl)) - 0.3
             if process.monotonic() - begun < ridden_out:
                 self._world.violate(f"I4: {process.name}: an outage was not ridden out")
             raise

@@ -7,7 +7,7 @@ from typing import Any
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.exceptions import MovedError
 
-from aiolocks._core.slots import SLOTS, slot_of
+from aiolocks._core.keys import SLOTS, slot_of
 from tests.support.answering import Answering, Asked
 
 Answer = Callable[["Node", Asked], object]

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from aiolocks import compat
-from aiolocks._core.offers import offer_of
 from aiolocks._core.tokens import own_part
+from aiolocks._core.values import offer_of
 from aiolocks._engine import context as _context
 from aiolocks._engine import release as _release
 from aiolocks._engine.must_await import Acquiring

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 import aiolocks
 from aiolocks import HierarchicalLock, Lease, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
-from aiolocks._core import elsewhere
+from aiolocks._core import hints
 from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, complete, kinds_where
@@ -74,8 +74,8 @@ INSTINCT: dict[str, dict[str, str]] = {
         "await lock.owned()": "lease.held",
         "lock.local.token": "lease.token",
         "await lease.extend(60)": "await lease.renew(60)",
-        "from aiolocks import RedisLock": "aiolocks.compat.RedisLock",
-        "from aiolocks import LockNotOwnedError": "use LeaseLostError",
+        "aiolocks.RedisLock": "aiolocks.compat.RedisLock",
+        "aiolocks.LockNotOwnedError": "use LeaseLostError",
     },
     "redlock-py and aioredlock": {
         "Redlock([redis]).lock('orders', 1000)": "Redlock([redis_a, redis_b, redis_c],",
@@ -87,37 +87,33 @@ INSTINCT: dict[str, dict[str, str]] = {
         "await locks.is_locked('orders')": "await locks.lock(name).locked()",
         "locks.lock('orders', lock_timeout=10)": "use ttl=",
         "locks.lock('orders', 1000)": OWN,
-        "from aiolocks import CannotObtainLock": "use AcquireTimeoutError",
     },
     "pottery and python-redis-lock": {
         "Redlock(key='orders', masters={redis})": "Redlock([redis_a, redis_b, redis_c],",
         "Lock(redis, 'orders', auto_release_time=10)": "use ttl=",
         "Lock(redis, 'orders', expire=60, auto_renewal=True)": "use ttl=",
         "aiolocks.synchronize": "use with_lock",
-        "aiolocks.QuorumNotAchieved": "use QuorumError",
         "lock.reset()": "await lock.revoke()",
-        "lock.get_owner_id()": "await lock.holders()",
     },
     "Redisson": {
         "lock.tryLock()": "await lock.try_acquire()",
         "lock.isHeldByCurrentThread()": "lease.held",
         "lock.forceUnlock()": "await lock.revoke()",
-        "lock.remainTimeToLive()": "lease.remaining()",
         "async with rw.readLock(): pass": "async with rw.read:",
-        "async with rw.read(): pass": "async with rw.read:",
+        "async with rw.read(): pass": "async with rwlock.read:",
         "await rw.acquire()": "await rw.read.acquire()",
         "locks.getReadWriteLock('orders')": "use locks.rwlock(name)",
         "await semaphore.availablePermits()": "await semaphore.statistics()",
         "await semaphore.trySetPermits(5)": "await semaphore.resize(n)",
-        "from aiolocks import ReadWriteLock": "use RWLock",
+        "aiolocks.ReadWriteLock": "use RWLock",
         "Lock(redis, 'orders', leaseTime=10)": "use ttl=",
         "aiolocks.CountDownLatch": OWN,
+        "from aiolocks import FairLock": OWN,
     },
     "ShedLock": {
         "Lock(redis, 'orders', lockAtMostFor=60)": "use ttl=",
         "Lock(redis, 'orders', lockAtLeastFor=60)": "use min_hold=",
         "lock.locked_by": "await lock.holders()",
-        "from aiolocks import SchedulerLock": "use with_lock",
     },
     "anyio": {
         "assert (await lock.statistics()).waiting == 0": WORKS,
@@ -125,8 +121,8 @@ INSTINCT: dict[str, dict[str, str]] = {
         "semaphore.value": "now.limit - now.permits",
         "semaphore.total_tokens": "await semaphore.resize(n)",
         "semaphore.borrowed_tokens": "(await semaphore.statistics()).permits",
-        "from aiolocks import CapacityLimiter": "use Semaphore",
-        "from aiolocks import WouldBlock": "try_acquire() returns None",
+        "aiolocks.CapacityLimiter": "use Semaphore",
+        "aiolocks.WouldBlock": "try_acquire() returns None",
     },
     "anywhere": {
         "lock.info": "await lock.statistics()",
@@ -190,7 +186,9 @@ def answered(code: str, **more: Any) -> str:
         names = {**names_around(NOBODY), "lease": await a_lease() if "lease" in code else None, **more}
         with pytest.raises((TypeError, AttributeError, ImportError)) as caught:
             await tried(code, names)
-        return f"{caught.type.__name__}: {caught.value}"
+        text = f"{caught.type.__name__}: {caught.value}"
+        del caught  # its traceback refers to this frame, and to coroutines that are never awaited
+        return text
 
     return asyncio.run(answer())
 
@@ -203,9 +201,7 @@ def test_nine_of_ten_are_answered() -> None:
 @one_by_one("code, shown", AT_ONCE.items())
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_what_does_not_exist_names_what_does(code: str, shown: str) -> None:
-    answer = answered(code)
-    assert shown in answer
-    assert answer.startswith("ImportError") == code.startswith("from ")
+    assert shown in answered(code)
 
 
 @pytest.mark.asyncio
@@ -217,7 +213,7 @@ async def test_what_works_elsewhere_works(client: Redis, quick_sessions: None) -
 
 @one_by_one("code", [code for code, shown in EVERY.items() if shown == OWN])
 def test_the_rest_is_an_error_all_the_same(code: str) -> None:
-    assert not answered(code).startswith("ImportError")
+    assert answered(code).startswith("ImportError") == code.startswith("from ")
 
 
 @one_by_one(
@@ -249,29 +245,29 @@ def test_a_class_offers_its_own_options_and_no_others(kind: Any, name: object, o
     [
         ("lock.hold(colour=1)", "it takes timeout="),
         ("semaphore.acquire(colour=1)", "it takes permits= and timeout="),
-        ("lock.try_acquire(colour=1)", "it takes none"),
+        ("lock.try_acquire(colour=1)", "it takes no keyword"),
+        ("lock.try_acquire(timeout=1)", "use acquire(timeout=5) to wait"),
         ("semaphore.acquire(count=3)", "use permits="),
         ("lock.acquire(permits=3)", "use a Semaphore"),
-        ("lock.acquire(lock_timeout=3)", "use ttl= in the constructor"),
-        ("redlock.hold(replicas=1)", "unexpected keyword argument"),
-        ("semaphore.hold(limit=1)", "belongs to the constructor"),
-        ("lock.acquire(None)", "acquire(timeout=None) waits for ever"),
-        ("lock.acquire(True)", "acquire() waits as it is"),
-        ("lock.hold(timedelta(seconds=5))", "use timeout= with"),
-        ("semaphore.acquire(2.5)", "acquire(timeout=2.5)"),
+        ("lock.acquire(lock_timeout=3)", "options such as ttl= belong to the constructor"),
+        ("lock.acquire(None)", "acquire(timeout=5) waits for at most 5 seconds"),
+        ("lock.acquire(True)", "try_acquire() asks once"),
+        ("lock.hold(timedelta(seconds=5))", "hold(timeout=5)"),
+        ("semaphore.acquire(2.5)", "acquire(permits=3, timeout=5)"),
         ("semaphore.try_acquire(3)", "try_acquire(permits=3)"),
-        ("lock.try_acquire(3)", "acquire(timeout=3)"),
+        ("lock.try_acquire(3)", "acquire(timeout=5)"),
         ("rw.write.hold(5)", "RWLock.write.hold() takes keywords only: hold(timeout=5)"),
+        ("await lock.revoke(5)", "Lock.revoke() takes keywords only: revoke(timeout=5) waits for at most 5 seconds"),
         ("semaphore(permits=3)", "semaphore.hold(permits=3, timeout=5)"),
     ],
 )
 def test_a_wrong_call_is_told_the_keywords_that_this_one_takes(call: str, shown: str) -> None:
-    answer = answered(call, timedelta=timedelta, redlock=Redlock([NOBODY], "orders"))
+    answer = answered(call, timedelta=timedelta)
     assert answer.startswith("TypeError")
     assert shown in answer
 
 
-def test_what_stands_where_a_timeout_may_be_is_shown_only_if_it_is_no_secret() -> None:
+def test_a_misplaced_argument_is_not_shown_as_it_may_be_a_token() -> None:
     lock: Any = Lock(NOBODY, "orders")
     with pytest.raises(TypeError) as caught:
         lock.acquire("a token")
@@ -310,7 +306,7 @@ def test_an_unknown_name_is_pythons_own_error(thing: object) -> None:
 
 @one_by_one("thing", [*THINGS, aiolocks])
 def test_a_name_of_another_library_is_no_attribute(thing: object) -> None:
-    table = elsewhere._PACKAGE if thing is aiolocks else elsewhere._TABLES.get(type(thing).__name__, {"extend": ""})
+    table = hints._PACKAGE if thing is aiolocks else hints._TABLES.get(type(thing).__name__, {"extend": ""})
     missing = next(name for name in table if name not in dir(thing))
     assert not hasattr(thing, missing)
     assert getattr(thing, missing, None) is None
@@ -337,7 +333,7 @@ def test_an_unknown_attribute_of_a_lease_is_an_error_that_says_what_to_use(name:
 
 
 def test_what_a_property_raises_is_not_hidden() -> None:
-    class Broken(elsewhere.Elsewhere):
+    class Broken(hints.NameHints):
         @property
         def token(self) -> str:
             raise AttributeError("the property's own")
@@ -384,7 +380,7 @@ def test_the_package_offers_what_it_did() -> None:
 @one_by_one("module", ["aiohttp", "compat", "events", "fastapi", "testing"])
 def test_a_module_that_was_not_imported_says_how(module: str) -> None:
     with pytest.raises(AttributeError, match=rf"no attribute '{module}': import aiolocks\.{module}$"):
-        elsewhere.missing_from_package(module)  # which others may have imported by now
+        hints.missing_from_package(module)  # which others may have imported by now
     assert importlib.util.find_spec(f"aiolocks.{module}")
 
 
@@ -398,15 +394,15 @@ OURS: dict[str, list[type]] = {
 
 
 def test_every_answer_names_what_exists() -> None:
-    tables = [elsewhere._ACQUIRABLE, *elsewhere._TABLES.values(), elsewhere._PACKAGE]
-    hints = {hint for table in tables for hint in table.values()}
+    tables = [hints._LOCK, *hints._TABLES.values(), hints._PACKAGE]
+    shown = {hint for table in tables for hint in table.values()}
     instances = {type(thing): thing for thing in THINGS}
     named = [
-        found for hint in hints for found in re.findall(r"\b(lock|lease|semaphore|rw|locks|versioned)\.(\w+)", hint)
+        found for hint in shown for found in re.findall(r"\b(lock|lease|semaphore|rw|locks|versioned)\.(\w+)", hint)
     ]
     assert len(named) > 50
     for thing, name in named:
         assert name in COMING or any(hasattr(instances.get(kind, kind), name) for kind in OURS[thing]), (thing, name)
-    for hint in hints:
+    for hint in shown:
         for name in re.findall(r"use ([A-Z]\w+)", hint):
             assert name in aiolocks.__all__, hint

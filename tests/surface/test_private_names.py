@@ -112,7 +112,7 @@ TABLE = [
         ("BaseEventLoop._asyncgens_shutdown_called", lambda met: met.loop._asyncgens_shutdown_called is False),
     ),
     *library(
-        "Python", "_core/teaching.py", "to mark coroutine functions before 3.12",
+        "Python", "_core/hints.py", "to mark coroutine functions before 3.12",
         ("asyncio.coroutines._is_coroutine", lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines)),
     ),
     *library(

@@ -117,7 +117,7 @@ async def test_a_test_that_holds_the_lock_in_its_own_task_is_told_how_to() -> No
     async with LockManager.from_url("memory://") as app.state.locks:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
             async with app.state.locks.lock("orders:7"):
-                with pytest.raises(RuntimeError, match=r"in another task, or by `await acquire\(\)`"):
+                with pytest.raises(RuntimeError, match=r"in another task, or with `await acquire\(\)`"):
                     await client.post("/orders/7")
             lease = await app.state.locks.lock("orders:7").acquire()
             assert (await client.post("/orders/7")).status_code == 423

@@ -9,9 +9,9 @@ from typing import Protocol
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from ..._core.values import Statistics
 from ..._engine.lease import Lease
 from ..._manager import LockManager
-from ..._primitives.base import Statistics
 from .._connect import PATIENCE, delete_keys, reason
 from ._finding import Finding, Verdict
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aiolocks import Lock
-from aiolocks._core.slots import slot_of
+from aiolocks._core.keys import slot_of
 from tests.simulation.cluster_faults import NO_REPLICAS, READ_ONLY
 from tests.simulation.rules.scene import Scene
 

@@ -8,7 +8,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks._core.answers import LONGEST_WAIT, NotNowError, as_the_client_would
+from aiolocks._core.answers import REPLY_TIMEOUT, NotNowError, as_the_client_would
 from aiolocks._core.timing import retry_delay
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, insist
@@ -63,7 +63,7 @@ async def test_a_refusal_is_told_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("said", "told", "seconds"),
-    [(GONE, RedisConnectionError, 0), (BUSY, NotNowError, LONGEST_WAIT), (SILENCE, RedisTimeoutError, 4)],
+    [(GONE, RedisConnectionError, 0), (BUSY, NotNowError, REPLY_TIMEOUT), (SILENCE, RedisTimeoutError, 4)],
     ids=["gone", "busy", "silent"],
 )
 async def test_a_question_is_repeated_as_often_as_the_client_would_for_ten_seconds_at_most(
@@ -87,5 +87,5 @@ async def test_what_is_not_answered_by_then_says_so() -> None:
     session = Session.of(Answering(lambda asked: 1))
     with pytest.raises(RedisTimeoutError, match="did not answer within 10 s"):
         await as_the_client_would(pipeline_in(session.context).retry_policy(), never)
-    assert clock() == LONGEST_WAIT
+    assert clock() == REPLY_TIMEOUT
     session.close()

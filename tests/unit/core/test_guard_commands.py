@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from redis._parsers import Encoder
 
-from aiolocks._core.guard_commands import MOST_WORDS, Batch, batch
+from aiolocks._core.guard_commands import MAX_WORDS, Batch, batch
 from tests.support.cases import one_by_one
 
 make_encoder: Any = Encoder
@@ -97,6 +97,6 @@ def test_nothing_to_run_is_an_error(commands: list[Any]) -> None:
 
 
 def test_as_many_words_as_fit_into_a_script_are_taken() -> None:
-    of(("RPUSH", "l", *range(MOST_WORDS - 3)))
+    of(("RPUSH", "l", *range(MAX_WORDS - 3)))
     with pytest.raises(ValueError, match="4000"):
-        of(("RPUSH", "l", *range(MOST_WORDS - 2)))
+        of(("RPUSH", "l", *range(MAX_WORDS - 2)))

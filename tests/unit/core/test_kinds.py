@@ -39,7 +39,7 @@ def test_every_public_primitive_is_in_the_registry_once() -> None:
 def test_a_kind_has_the_name_the_family_and_the_word_in_keys_of_its_class(kind: Kind) -> None:
     primitive = made(kind)
     assert primitive._kind == kind.name
-    assert (primitive._family or primitive._kind) == kind.family
+    assert primitive._keys.family == kind.family
     assert primitive._keys.base.startswith(b"aiolocks:%b:{" % kind.key_word.encode())
 
 

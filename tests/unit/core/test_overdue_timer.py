@@ -43,7 +43,7 @@ def test_what_came_while_the_loop_was_late_is_read_before_anything_is_taken_for_
             time.sleep(0.1)
             there.send(b"here it is")
 
-        patrol.expect(bounds[0].due, time.monotonic())
+        patrol.arm(bounds[0].due, time.monotonic())
         loop.add_reader(here, read)
         loop.add_reader(there, block)
         here.send(b"block now")
@@ -63,7 +63,7 @@ def test_a_loop_that_is_always_late_still_finds_what_is_overdue(
         loop = asyncio.get_running_loop()
         found = asyncio.Event()
         patrol = OverdueTimer(loop, time.monotonic, lambda: [PreparedScript(0.0)], lambda bound: found.set())
-        patrol.expect(time.monotonic() + 0.01, time.monotonic())
+        patrol.arm(time.monotonic() + 0.01, time.monotonic())
         for _ in range(10):
             time.sleep(0.05)
             await asyncio.sleep(0)
@@ -98,7 +98,7 @@ class Guarded:
 
     def watch(self, due: float) -> PreparedScript:
         self.bounds.append(PreparedScript(due))
-        self.patrol.expect(due, clock())
+        self.patrol.arm(due, clock())
         return self.bounds[-1]
 
 
@@ -148,7 +148,7 @@ class Busy:
         loop: Any = self
         bound = PreparedScript(self.now + 1)
         self.patrol = OverdueTimer(loop, lambda: self.now, lambda: [bound], self.overdue.append)
-        self.patrol.expect(bound.due, self.now)
+        self.patrol.arm(bound.due, self.now)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> "Busy":
         self.due, self._callback = self.now + delay, callback

@@ -5,8 +5,7 @@ import random
 import pytest
 from redis.crc import key_slot
 
-from aiolocks._core.keys import Keys, channel_of
-from aiolocks._core.slots import SLOTS, beside, slot_of, tag_of
+from aiolocks._core.keys import SLOTS, Keys, beside, channel_of, slot_of, tag_of
 from tests.support.cases import one_by_one
 from tests.support.kinds import kinds_where
 from tests.support.odd_names import odd_names

@@ -1,10 +1,13 @@
 """The arithmetic of leases, for every TTL and every moment."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiolocks._core.timing import (
-    SHORTEST_RECHECK,
+    MIN_RECHECK_INTERVAL,
+    Backoff,
     deadline,
     margin,
     patience,
@@ -99,7 +102,7 @@ def test_a_recheck_comes_right_after_the_predicted_end(interval: float, expected
     delay = recheck_delay(interval, expected, jitter)
     if delay < interval:
         assert expected < delay
-    if expected > SHORTEST_RECHECK:
+    if expected > MIN_RECHECK_INTERVAL:
         assert delay <= (expected + 0.012) * JUST_OVER
 
 
@@ -112,8 +115,8 @@ def test_a_recheck_leaves_a_lease_two_to_twelve_milliseconds_to_run_out() -> Non
 @given(intervals, st.floats(0, 1e9), jitters)
 def test_a_recheck_under_fifty_milliseconds_needs_a_reason(interval: float, expected: float, jitter: float) -> None:
     """W6: the lease in the way ends within that time, or the TTL asks for it."""
-    if recheck_delay(interval, expected, jitter) < SHORTEST_RECHECK:
-        assert expected <= SHORTEST_RECHECK or interval < SHORTEST_RECHECK
+    if recheck_delay(interval, expected, jitter) < MIN_RECHECK_INTERVAL:
+        assert expected <= MIN_RECHECK_INTERVAL or interval < MIN_RECHECK_INTERVAL
 
 
 @given(intervals, st.floats(0, 10))
@@ -121,3 +124,22 @@ def test_patience_outlasts_four_round_trips_within_reason(interval: float, round
     """A loop that was blocked takes its own delay for the network's, which must not keep a dead link for long."""
     assert patience(interval, round_trip) >= max(interval, 0.25, min(4 * round_trip, 4 * interval))
     assert patience(interval, round_trip) <= max(0.25, 4 * interval)
+
+
+def test_pauses_double_up_to_the_longest_and_begin_again_after_a_success() -> None:
+    backoff = Backoff(0.1, 0.5)
+    assert [backoff.failed() for _ in range(5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
+    assert backoff.failures == 5
+    backoff.reset()
+    assert (backoff.failures, backoff.failed()) == (0, 0.1)
+
+
+def test_after_any_number_of_failures_a_pause_is_a_number() -> None:
+    backoff = Backoff(0.01, math.inf)
+    assert all(math.isfinite(backoff.failed()) for _ in range(5000))
+
+
+@given(jitter=st.floats(0, 1))
+def test_jitter_takes_a_share_off_and_adds_none(jitter: float) -> None:
+    pauses = [Backoff(0.1, 0.5, jitter).failed() for _ in range(20)]
+    assert all(0.1 * (1 - jitter) <= pause <= 0.1 for pause in pauses)

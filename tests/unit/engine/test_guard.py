@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, LeaseLostError
-from aiolocks._core.answers import LONGEST_WAIT
+from aiolocks._core.answers import REPLY_TIMEOUT
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline, retry_delay
 from aiolocks._engine.acquire import Acquisition
@@ -108,7 +108,7 @@ async def test_guarded_commands_are_tried_for_ten_seconds_at_most_and_while_the_
     async with holding(RedisConnectionError("gone"), ttl) as (server, lease):
         with pytest.raises(RedisConnectionError, match="gone"):
             await lease.guard(("INCR", "n"))
-        until = min(100 + LONGEST_WAIT, deadline(100, ttl))
+        until = min(100 + REPLY_TIMEOUT, deadline(100, ttl))
         expected = [100.0]
         while (pause := retry_delay(ttl, len(expected))) + expected[-1] < until:
             expected.append(expected[-1] + pause)
@@ -160,7 +160,7 @@ async def test_what_a_full_link_holds_back_is_given_up_after_ten_seconds_and_nev
 
         async def others() -> None:
             while True:
-                PendingCall(_WAIT, (1, 1), lambda call, reply: None, LONGEST_WAIT, None, None).send(link, clock())
+                PendingCall(_WAIT, (1, 1), lambda call, reply: None, REPLY_TIMEOUT, None, None).send(link, clock())
                 await asyncio.sleep(0.5)
 
         link.full = True
@@ -168,8 +168,8 @@ async def test_what_a_full_link_holds_back_is_given_up_after_ten_seconds_and_nev
         crowd = asyncio.create_task(others())
         began = clock()
         with pytest.raises(RedisTimeoutError, match="no room"):
-            await asyncio.wait_for(lease.guard(("SET", "key", "value")), 3 * LONGEST_WAIT)
-        assert clock() - began == pytest.approx(LONGEST_WAIT, abs=1)
+            await asyncio.wait_for(lease.guard(("SET", "key", "value")), 3 * REPLY_TIMEOUT)
+        assert clock() - began == pytest.approx(REPLY_TIMEOUT, abs=1)
         link.full = False
         commands._flow()
         assert await lease.release()

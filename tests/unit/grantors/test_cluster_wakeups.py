@@ -10,8 +10,7 @@ from redis.exceptions import ClusterDownError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lock, MultiLock, Semaphore
-from aiolocks._core.keys import Keys
-from aiolocks._core.slots import SLOTS, slot_of
+from aiolocks._core.keys import SLOTS, Keys, slot_of
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks._redis.cluster import Router

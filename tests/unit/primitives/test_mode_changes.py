@@ -91,7 +91,7 @@ async def test_an_upgrade_waits_for_its_time_out_or_else_for_that_of_its_lease(
 async def test_an_upgrade_of_what_was_downgraded_meanwhile_is_refused_with_that_reason() -> None:
     async with aclosing(Server(upgrades=([b"refused", 0, []],))) as server:
         async with server.rw().upgradeable as lease:
-            with pytest.raises(LeaseLostError, match="not an upgradeable one any more"):
+            with pytest.raises(LeaseLostError, match="no longer upgradeable"):
                 async with lease.upgrade():
                     pytest.fail("it was refused")
             assert lease.held

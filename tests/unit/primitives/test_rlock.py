@@ -222,11 +222,11 @@ async def test_a_released_lease_is_forgotten_at_once() -> None:
         lock = server.lock()
         gc.collect()
         gc.disable()
-        before = len(_reentry._nests)  # of tests whose tracebacks are kept
+        before = len(_reentry._leases)  # of tests whose tracebacks are kept
         try:
             for _ in range(3):
                 async with lock, lock:
-                    assert len(_reentry._nests) == before + 1
-            assert len(_reentry._nests) == before
+                    assert len(_reentry._leases) == before + 1
+            assert len(_reentry._leases) == before
         finally:
             gc.enable()

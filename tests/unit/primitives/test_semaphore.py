@@ -152,7 +152,7 @@ async def test_a_task_does_not_wait_for_itself_where_it_only_asks_or_is_granted_
 @pytest.mark.redis
 @pytest.mark.leaves_residue
 async def test_limits_of_names_used_once_do_not_pile_up(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_semaphore, "_MOST_DECLARED", 5)
+    monkeypatch.setattr(_semaphore, "_MAX_DECLARED", 5)
     kept = Semaphore(redis, "kept", 3)
     async with kept:
         pass

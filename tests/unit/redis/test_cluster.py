@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lock
 from aiolocks._core.answers import NotNowError
-from aiolocks._core.slots import SLOTS, slot_of
+from aiolocks._core.keys import SLOTS, slot_of
 from aiolocks._redis.cluster import Router
 from aiolocks._redis.connection import ConnectionCancelled
 from aiolocks._redis.pipeline import PendingCall

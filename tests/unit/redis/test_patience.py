@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks._core.answers import LONGEST_WAIT
+from aiolocks._core.answers import REPLY_TIMEOUT
 from aiolocks._core.options import Options
 from aiolocks._core.timing import retry_delay
 from aiolocks._engine.acquire import Acquisition
@@ -45,9 +45,9 @@ def patience(times: list[float], *, paused: bool) -> list[float]:
 async def test_patience_doubles_with_each_silence_up_to_the_longest_wait() -> None:
     async with session_of(Answering(lambda asked: 1)) as session:
         after = pipeline_in(session.context).patience_after
-        assert [after(silences) for silences in range(6)] == [1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
+        assert [after(silences) for silences in range(6)] == [1, 2, 4, 8, REPLY_TIMEOUT, REPLY_TIMEOUT]
         after = pipeline_in(session.context).undo_patience_after
-        assert [after(silences) for silences in range(8)] == [0.25, 0.5, 1, 2, 4, 8, LONGEST_WAIT, LONGEST_WAIT]
+        assert [after(silences) for silences in range(8)] == [0.25, 0.5, 1, 2, 4, 8, REPLY_TIMEOUT, REPLY_TIMEOUT]
 
 
 async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() -> None:
@@ -55,7 +55,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
             await asking(server).acquire(Lease, must=True)
-        assert clock() == LONGEST_WAIT
+        assert clock() == REPLY_TIMEOUT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
 
 
@@ -84,7 +84,7 @@ async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> 
         with pytest.raises(RedisTimeoutError):
             await guard(state_of(lease), [("INCR", "n")])
         assert patience(server.times("lock_guard"), paused=True) == [1, 2, 4]
-        assert LONGEST_WAIT <= clock() <= 2 * LONGEST_WAIT
+        assert REPLY_TIMEOUT <= clock() <= 2 * REPLY_TIMEOUT
         await lease.release()
 
 
@@ -93,7 +93,7 @@ async def test_what_is_insisted_on_is_waited_for_longer_after_each_silence() -> 
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
             await insist(server.grantor(), until=60)
-        assert patience(server.times("lock_statistics"), paused=True)[:5] == [1, 2, 4, 8, LONGEST_WAIT]
+        assert patience(server.times("lock_statistics"), paused=True)[:5] == [1, 2, 4, 8, REPLY_TIMEOUT]
 
 
 # Of what cannot be asked.

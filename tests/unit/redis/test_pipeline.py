@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
-from aiolocks._core.answers import LONGEST_WAIT, NoPrimaryError, NotNowError, RidingOut
+from aiolocks._core.answers import REPLY_TIMEOUT, NoPrimaryError, NotNowError, RidingOut
 from aiolocks._core.keys import Keys
 from aiolocks._engine.context import lease_clock
 from aiolocks._redis.clients import Server
@@ -535,7 +535,7 @@ async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> 
             (1.0, 1.0, 4.0, 1.0),
             (0.0, 0.8, 3.2, 1.0),
             (0.0, 0.64, 2.56, 1.0),
-            (3.0, 3.0, LONGEST_WAIT, 1.0),
+            (3.0, 3.0, REPLY_TIMEOUT, 1.0),
         ]:
             server.answer = lambda asked, took=took: Later(took, asked.what)  # type: ignore[misc]  # bound as it is made
             ask(commands, outcomes, str(round_trip))
@@ -576,9 +576,9 @@ async def test_a_reply_read_after_a_pause_makes_no_waiter_wait_longer_than_the_c
             assert not isinstance(reply, Exception)
             replied.set()
 
-        commands.submit(statistics, (0,), receive, LONGEST_WAIT)
+        commands.submit(statistics, (0,), receive, REPLY_TIMEOUT)
         paused += pause
         await asyncio.wait_for(replied.wait(), timeout=5)
-    assert commands.round_trip > LONGEST_WAIT
-    assert commands.patience <= LONGEST_WAIT
+    assert commands.round_trip > REPLY_TIMEOUT
+    assert commands.patience <= REPLY_TIMEOUT
     commands.close()

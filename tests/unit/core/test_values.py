@@ -1,6 +1,6 @@
 """The text of a lease that is handed on."""
 
-from aiolocks._core.offers import Offer, offer_of
+from aiolocks._core.values import Offer, offer_of
 
 
 def test_an_offer_is_read_as_it_was_written_and_shows_neither_its_text_nor_its_secret() -> None:
