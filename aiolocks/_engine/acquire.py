@@ -114,6 +114,8 @@ class Acquisition:
                     self.changes,
                 )  # fmt: skip
                 state.renew_from(now)
+                if self.request.extensions or self.request.parts:
+                    self.request.begin_lease()
         except BaseException as error:
             closed = closing is not None and closing.end(waiting, error)
             self._report_failure(error)

@@ -20,6 +20,8 @@ class Extension:
     verb = ""
     """The script that is run in place of `grant`, if any: on the token, the arguments and the TTL. It returns a fencing
     token, or a number below 1 for a refusal."""
+    ends_with_grant = False
+    """Whether it is of no more use once the caller has the lease."""
     confirms = False
     """Whether a grant counts only once `confirm` has returned."""
     for_parts = False

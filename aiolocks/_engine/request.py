@@ -311,6 +311,12 @@ class Request:
         waited = 0.0 if self.asked_at is None else now - self.asked_at
         return fence > known + A_DAY + 1_000_000 * waited
 
+    def begin_lease(self) -> None:
+        """Note that the caller has the lease: the extensions that are of use until then are dropped."""
+        self.extensions = tuple(extension for extension in self.extensions if not extension.ends_with_grant)
+        for part in self.parts:
+            part.request.begin_lease()
+
     def regranted(self) -> None:
         """Note that it was granted again, with another fencing token; see `Extension.on_regrant`."""
         for extension in self.extensions:

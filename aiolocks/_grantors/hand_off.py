@@ -130,11 +130,7 @@ def _release_offered(grantor: Grantor, ttl: float, amount: int, secret: bytes, u
 def prepare_adoption(acquisition: Acquisition, offer: Offer) -> None:
     """Make *acquisition* adopt the offered lease. It raises LeaseLostError if the lease is not offered any more."""
     own = acquisition.grantor
-
-    def lost() -> LeaseLostError:
-        reason = "the lease that was handed off has been adopted already, its time was over, or it was revoked"
-        return LeaseLostError(f"{acquisition.what}: {reason}", name=own.name, fencing_token=0, reason=reason)
-
+    lost = partial(_not_offered, acquisition.what, own.name)
     several = cast("AllOf", own) if isinstance(own, Composite) else None
     grantors = several.grantors if several else (own,)
     first, *others = (Adoption(grantor, offer.secret_of(at), lost) for at, grantor in enumerate(grantors))
@@ -145,6 +141,11 @@ def prepare_adoption(acquisition: Acquisition, offer: Offer) -> None:
         acquisition.request.extensions += (first,)
 
 
+def _not_offered(what: str, name: str) -> LeaseLostError:
+    reason = "the lease that was handed off has been adopted already, its time was over, or it was revoked"
+    return LeaseLostError(f"{what}: {reason}", name=name, fencing_token=0, reason=reason)
+
+
 @final
 class Adoption(Extension):
     """Takes over the lease that is offered under a secret, in place of a grant.
@@ -153,6 +154,7 @@ class Adoption(Extension):
     """
 
     verb = "adopt"
+    ends_with_grant = True
 
     def __init__(self, grantor: Grantor, secret: bytes, lost: Callable[[], LeaseLostError]) -> None:
         self._grantor = grantor

@@ -26,6 +26,12 @@ from tests.support.primitives import EVERY_ROW, ROWS, SHORT, Make, Row, as_a_str
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
 
+
+async def scripts_run(redis: Redis) -> int:
+    statistics = await redis.info("commandstats")
+    return sum(int(statistics.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("eval", "evalsha"))
+
+
 handed_on = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.kind.handed_on], ids=str, indirect=True)
 
 exclusive = pytest.mark.parametrize(
@@ -66,6 +72,34 @@ async def test_no_waiter_comes_in_between(make: Make, stranger: Redis) -> None:
     next_one = await waiting
     assert next_one.fencing_token > adopted.fencing_token
     assert await next_one.release()
+
+
+@handed_on
+async def test_an_adopted_lease_of_a_task_that_failed_lapses(make: Make) -> None:
+    """Nothing of the library may keep the task, whose traceback refers to the lease."""
+    text = await (await make(ttl=SHORT).acquire()).hand_off()
+
+    async def job() -> None:
+        _lease = await make(ttl=SHORT).adopt(text)
+        raise ValueError
+
+    async def until_it_has_lapsed() -> None:
+        await asyncio.gather(job(), return_exceptions=True)
+        await asyncio.sleep(2.5 * SHORT)
+
+    with pytest.warns(ResourceWarning, match="dropped"):
+        await until_it_has_lapsed()
+    await free(make())
+
+
+async def test_the_release_of_an_adopted_lease_of_several_names_asks_once_for_each(redis: Redis) -> None:
+    names = [f"{number}" for number in range(5)]
+    text = await (await MultiLock(redis, names).acquire()).hand_off()
+    lease = await MultiLock(redis, names).adopt(text)
+    before = await scripts_run(redis)
+    assert await lease.release()
+    await asyncio.sleep(0.1)  # what is sent in the background has arrived
+    assert await scripts_run(redis) - before == len(names)
 
 
 @handed_on
