@@ -16,7 +16,7 @@ from .._core.background import background
 from .._core.tokens import fresh_session, tokens_of
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
-from .release import Release, Undoes, Undos
+from .release import Release, Undos
 from .request import Answer, Request, ResultCallback
 
 IDLE = 0.5
@@ -48,7 +48,7 @@ class Context:
         """This process is a fork of the one that the session belongs to."""
         self.undos = Undos(loop, self.clock)
         self.pipeline = pipeline_of(pool, loop, self.clock, on_link_lost, on_connected)
-        self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
+        self.holdings = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """What was asked for, from before its first byte leaves until it is given up, lost, or let go."""
         self.new_token = tokens_of(self.id)
@@ -74,7 +74,7 @@ class Context:
             self.schedule_idle_close()
 
     def undo(
-        self, grantor: Undoes, request: Request, until: float, then: Callable[[Release], None] | None = None,
+        self, grantor: "Grantor", request: Request, until: float, then: Callable[[Release], None] | None = None,
         wait: float | None = None,
     ) -> Release:  # fmt: skip
         """Undo a request or lease: from now on a grant of its token is given back; of its parts, as each is undone."""

@@ -37,7 +37,7 @@ async def adopt(acquisition: Acquisition, offer: Offer, *, by_hand: bool) -> Lea
         own.adopt((first, *others))
     else:
         acquisition.request.extensions += (first,)
-    return await acquisition.acquire(Lease, must=True, by_hand=by_hand)
+    return await acquisition.acquire(Lease, by_hand=by_hand)
 
 
 @final

@@ -144,7 +144,7 @@ def end(part: Part, tell: ResultCallback = lambda ended: None, on_refused: Calla
     context = part.grantor.context
     release = context.undos.under_way.get(part.request.token)
     if release is not None:  # the context would know only one of two releases, and the other would outlive it
-        release.tell_too(done)
+        release.add_callback(done)
     else:
         release = context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)
     if on_refused is not None:

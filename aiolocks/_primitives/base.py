@@ -20,7 +20,7 @@ from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token
 from .._core.teaching import called_itself, entered_without_async, teaching
 from .._core.who import Holder, Waiter
 from .._engine.acquire import Acquisition
-from .._engine.block import Enterable
+from .._engine.block import SharedContextManager
 from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
 from .._engine.extension import Extension
@@ -69,7 +69,7 @@ class Statistics:
     kept_until: datetime | None = None
 
 
-class Acquirable(Elsewhere, Enterable[Lease]):
+class Acquirable(Elsewhere, SharedContextManager[Lease]):
     """The base of the primitives; not for use by itself."""
 
     _kind: ClassVar[str]
@@ -105,26 +105,25 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         return f"<{type(self).__name__} {self.name!r}>"
 
     def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
-        return self._asking(self._options.acquire_timeout, self._share, entering=True).acquire(
-            Lease, must=True, block=block
-        )
+        return self._asking(self._options.acquire_timeout, self._share, entering=True).acquire(Lease, block=block)
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
         return self._hold_for(self._timeout(timeout), permits)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
-        return Hold(lambda: self._asking(timeout, permits, entering=True).acquire(Lease, must=True), self)
+        return Hold(lambda: self._asking(timeout, permits, entering=True).acquire(Lease), self)
+
+    def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
+        return Acquiring(self._acquire(timeout, permits), partial(self._hold, timeout, permits), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the one that asks; it need not be the one that called `acquire`.
-        return await self._asking(self._timeout(timeout), permits, entering=True).acquire(
-            Lease, must=True, by_hand=True
-        )
+        return await self._asking(self._timeout(timeout), permits, entering=True).acquire(Lease, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(self._session().context, asyncio.current_task()):
             return None
-        return await self._asking(0.0, permits, entering=False).acquire(Lease, must=False, by_hand=True)
+        return await self._asking(0.0, permits, entering=False).try_acquire(Lease, by_hand=True)
 
     @teaching
     def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
@@ -161,7 +160,7 @@ class Acquirable(Elsewhere, Enterable[Lease]):
         After an error or a cancellation nothing stays held that was not before: what may have been granted is released,
         or lapses within its TTL where Redis cannot be reached.
         """
-        return Acquiring(self, timeout, self._share)
+        return self._acquiring(timeout, self._share)
 
     @teaching
     def try_acquire(self) -> MustAwait[Lease | None]:

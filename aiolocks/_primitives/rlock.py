@@ -94,7 +94,7 @@ class RLock(Acquirable):
         if nest is not None:
             return nest.share(self._options.on_lost, by_hand=True)
         # equivalent: 2 + True (first), a lock has one permit, and its blocks are listed elsewhere
-        lease = await self._asking(0.0, 1, entering=False).acquire(Lease, must=False)
+        lease = await self._asking(0.0, 1, entering=False).try_acquire(Lease)
         return None if lease is None else self._first_of(lease, by_hand=True)
 
     def _hold_for(self, timeout: float | None, permits: int) -> Hold:
@@ -119,7 +119,7 @@ class RLock(Acquirable):
                 "it; give this one a timeout, or start it before the block or with a context of its own"
             )
         # equivalent: 2 + True, a lock has one permit, and its blocks are listed elsewhere
-        lease = await self._asking(timeout, 1, entering=False).acquire(Lease, must=True)
+        lease = await self._asking(timeout, 1, entering=False).acquire(Lease)
         return self._first_of(lease, by_hand=by_hand)
 
     async def _adopt(self, acquisition: Acquisition, offer: Offer) -> Lease:

@@ -219,7 +219,7 @@ class Semaphore(Acquirable):
         After an error or a cancellation nothing stays held: what may have been granted is released, or lapses within
         its TTL if Redis cannot be reached.
         """
-        return Acquiring(self, timeout, permits)
+        return self._acquiring(timeout, permits)
 
     @teaching
     def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:

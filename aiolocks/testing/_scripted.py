@@ -155,7 +155,7 @@ class ScriptedGrantor:
         """Return a block, like `Lock.hold`."""
         return Hold(
             lambda: self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold).acquire(
-                Lease, must=True
+                Lease
             ),
             self,
         )
@@ -171,7 +171,7 @@ class ScriptedGrantor:
     ) -> Lease:
         """Return a lease, like `Lock.acquire`; a script that says "busy" fails the test."""
         asking = self.asking(ttl=ttl, timeout=timeout, on_lost=on_lost, renew=renew, max_hold=max_hold)
-        lease = await asking.acquire(Lease, must=False, by_hand=True)
+        lease = await asking.try_acquire(Lease, by_hand=True)
         assert lease is not None, "the script says busy"
         return lease
 

@@ -43,7 +43,7 @@ async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_se
     """Or these would never be idle, and would take a late grant of it for one that is wanted."""
     home, stubs = ScriptedGrantor(), [ScriptedGrantor() for _ in range(2)]
     request = Request(30.0, 1, wait=False)
-    whole = Whole(home.context)
+    whole: Any = Whole(home.context)
     parts = [Part(stub, Request(30.0, 1, wait=False)) for stub in stubs]
     request.parts = parts
     for part in parts:
@@ -137,7 +137,8 @@ REFUSED = NoPermissionError("refused")
 async def test_refusals_are_told_once_others_do_not_suffice(endings: list[Ending], needed: int, told: ToldAt) -> None:
     parts = parts_of(*in_turn(endings))
     home = ScriptedGrantor()
-    release = home.context.undo(Whole(home.context, needed), made_of(parts), clock() + 30, wait=10)
+    whole: Any = Whole(home.context, needed)
+    release = home.context.undo(whole, made_of(parts), clock() + 30, wait=10)
     assert release.waited is not None
     await release.waited
     try:
