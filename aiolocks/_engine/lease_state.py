@@ -30,7 +30,7 @@ class Renewer(Protocol):
     def add(self, state: "LeaseState", now: float) -> None:
         """Renew this lease from *now* on."""
 
-    def forget(self, state: "LeaseState") -> None:
+    def stop_renewing(self, state: "LeaseState") -> None:
         """Never renew this lease again."""
 
 
@@ -283,7 +283,7 @@ class LeaseState:
     def stop_renewing(self) -> None:
         """Never renew it again."""
         if self.renewer is not None:
-            self.renewer.forget(self)
+            self.renewer.stop_renewing(self)
             self.renewer = None
 
     def release_on_server(
@@ -311,7 +311,7 @@ class LeaseState:
             self._timer.cancel()
             self._timer = None
         if self.renewer is not None:
-            self.renewer.forget(self)
+            self.renewer.stop_renewing(self)
         if self._over is not None:
             self._over.set()
 
