@@ -7,8 +7,9 @@ undo of the request begins before the caller learns of it (P7). It goes on in th
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -22,14 +23,18 @@ from .closing import Closing, closed_error
 from .context import Context, Grantor
 from .extension import Extension
 from .holdings import Base, Task
-from .lease_state import Entry, LeaseState, ModeChanges
+from .lease_state import LeaseState, ModeChanges
 from .release import GRACE
 from .report import Report, begin, current
 from .request import Answer, Busy, Granted, Queued, Request, WithdrawnError
 
+if TYPE_CHECKING:
+    from .block import ExitHandle
+
 L = TypeVar("L")
 
 
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Acquisition:
     """A caller that asks for one lease, until it has the lease or gives up.
 
@@ -37,28 +42,22 @@ class Acquisition:
     is the lease's, or its undo has begun.
     """
 
-    __slots__ = (
-        "__weakref__", "_report", "_trouble", "base", "changes", "closing", "context", "grantor", "options", "request",
-        "task", "timeout",
-    )  # fmt: skip
-
-    def __init__(
-        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options,
-        timeout: float | None, task: Task | None, closing: Closing | None = None, changes: ModeChanges | None = None,
-    ) -> None:  # fmt: skip
-        """The running *task* waits up to *timeout* seconds, or until *closing*. *changes* is for the lease."""
-        self.context = context
-        self.grantor = grantor
-        self.base = base
-        self.request = request
-        self.options = options
-        self.timeout = timeout
-        self.task = task
-        self.closing = closing
-        self.changes = changes
-        self._trouble: Exception | None = None
-        """Why Redis could not be asked at the last attempt."""
-        self._report: Report | None = None
+    context: Context
+    grantor: Grantor
+    base: Base
+    request: Request
+    options: Options
+    timeout: float | None
+    """Seconds that the caller waits for the grant."""
+    task: Task | None
+    """The caller."""
+    closing: Closing | None = None
+    """Ends the wait when the manager that made the primitive is closed."""
+    changes: ModeChanges | None = None
+    """Changes the mode of the lease, if it has one."""
+    _trouble: Exception | None = field(default=None, init=False)
+    """Why Redis could not be asked at the last attempt."""
+    _report: Report | None = field(default=None, init=False)
 
     @property
     def what(self) -> str:
@@ -66,7 +65,7 @@ class Acquisition:
         return f"{self.grantor.kind} {self.grantor.name!r}"
 
     async def acquire(
-        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: Entry | None = None
+        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
     ) -> L:
         """Return the *handle* of the lease once it is granted.
 
@@ -86,7 +85,7 @@ class Acquisition:
         return lease
 
     async def try_acquire(
-        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: Entry | None = None
+        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
     ) -> L | None:
         """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
         context, closing, state = self.context, self.closing, None
@@ -113,41 +112,41 @@ class Acquisition:
                 state.renew_from(now)
         except BaseException as error:
             closed = closing is not None and closing.end(waiting, error)
+            late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
             report = current(report, self.grantor)
             if report is not None:
-                report.emit_failure(self.request, error)  # before the undo, which can be interrupted
+                report.emit_failure(self.request, error, late=late)  # before the undo, which can be interrupted
             await self._undo(error)
             if closed:
                 raise closed_error(self.grantor.kind, self.grantor.name) from None
-            late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
             with Doing(f"acquiring {self.what}"):
                 if late:
                     raise self._too_late() from None
                 raise
         if closing is not None:
             closing.end(waiting, None)
-        if state is None:
-            self._give_up()
-            return None
-        lease = handle(state)
-        if state.task is not None:
-            context.holdings.add(state.task, state, lease)
-            if state.renewer is None:
-                state.watch_deadline()  # without a timer it would stay listed until its task ends
-        if report is not None:
-            self.request.call_when_busy(None)
-            # Before the block checks the clock, and may find the lease lost.
-            state.emit_acquired(report.waited(self.request, state.begun))
-        if block is not None:
-            block.open(lease, state)
-        return lease
-
-    def _give_up(self) -> None:
-        """End without a lease, because another holder has it."""
-        context, request = self.context, self.request
+        if state is not None:
+            return self._begin(state, handle, block)
+        request = self.request
         if request.unanswered:  # an attempt without a reply may still reach Redis
             context.undo(self.grantor, request, context.clock() + request.undo_for)
         self.grantor.forget(request)
+        return None
+
+    def _begin(self, state: LeaseState, handle: Callable[[LeaseState], L], block: "ExitHandle | None") -> L:
+        """Give the lease to its caller."""
+        lease = handle(state)
+        if state.task is not None:
+            self.context.holdings.add(state.task, state, lease)
+            if state.renewer is None:
+                state.watch_deadline()  # without a timer it would stay listed until its task ends
+        if state.report is not None:
+            self.request.call_when_busy(None)
+            # Before the block checks the clock, and may find the lease lost.
+            state.emit_acquired(state.report.waited(self.request, state.begun))
+        if block is not None:
+            block.open(lease, state)
+        return lease
 
     # Asking, and waiting for the grant.
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 from .cancellation import BodyTask
 from .holdings import Task
-from .lease_state import Entry, LeaseState
+from .lease_state import LeaseState
 from .release import GRACE, Release
 from .validity import GONE_FROM_SERVER
 
@@ -38,21 +38,18 @@ _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
 class Block:
     """An open block, whose lease ends with it.
 
-    Its state is `_body`, which is None once the block is left. Invariant: only its entry refers to a block, so a block
-    that cannot be left any more keeps no lease.
+    Its state is `_body`, which is None once the block is left. Invariant: only the handle, or the entered object, keeps
+    it, so a block that cannot be left any more keeps no lease.
     """
 
     __slots__ = ("_body", "_lease", "_state")
 
     def __init__(self, lease: object, state: LeaseState, task: Task | None, before: int) -> None:
         """Open it in *task*. *before* is the task's `cancelling()` when it began to enter."""
-        context = state.context
         self._lease: object = lease  # a block that does not name its lease keeps it too
         self._state = state
-        self._body: BodyTask | None = BodyTask(
-            # Count the block under the mode it entered with, even after a downgrade.
-            task, before, context.loop, context.holdings, state.grantor, state.base, state.request.permits
-        )  # fmt: skip
+        # Count the block under the mode it entered with, even after a downgrade.
+        self._body: BodyTask | None = BodyTask(task, before, state.grantor, state.base, state.request.permits)
         state.enter(self._body)
 
     @property
@@ -83,7 +80,7 @@ class Block:
             state.unlist()
         self._lease = self._body = None  # equivalent: line dropped, the block has given the body up by then
         if not state.options.wait_release and valid and context.undos.take_more():
-            state.release_on_server(now, None, self._settled)
+            state.release_on_server(now, None, self._check)
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
         if not valid:
@@ -105,10 +102,8 @@ class Block:
             except asyncio.CancelledError:
                 await release.settle(until)
                 raise
-            if not release.done or release.trouble is not None:
-                self._warn_unconfirmed()
-            elif release.ended is False:
-                log.warning("%s", state.error(GONE_FROM_SERVER))
+            self._check(release, waited=True)
+            if release.ended is False:
                 self._report(GONE_FROM_SERVER, leaving)
         if leaving is not None and leaving is not exc:
             try:
@@ -116,19 +111,17 @@ class Block:
             finally:
                 del leaving  # or its traceback and this frame keep each other, and the caller's, until a collection
 
-    def _settled(self, release: Release) -> None:
-        """Log the trouble with a release that the block did not wait for."""
-        if release.trouble is not None:
-            self._warn_unconfirmed()
-        elif release.ended is False:
-            log.warning("%s; its block did not wait for the release", self._state.error(GONE_FROM_SERVER))
-
-    def _warn_unconfirmed(self) -> None:
+    def _check(self, release: Release, *, waited: bool = False) -> None:
+        """Log any trouble with the release of a lease that was valid until then."""
         state = self._state
-        log.warning(
-            "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
-            state.grantor.kind, state.grantor.name, state.request.ttl,
-        )  # fmt: skip
+        if not release.done or release.trouble is not None:
+            log.warning(
+                "%s: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
+                state.what, state.ttl,
+            )  # fmt: skip
+        elif release.ended is False:
+            note = "" if waited else "; its block did not wait for the release"
+            log.warning("%s%s", state.error(GONE_FROM_SERVER), note)
 
     def _report(self, reason: str, leaving: BaseException | None) -> None:
         """Raise the loss, or add it as a note to the body's own exception (P12)."""
@@ -173,11 +166,13 @@ class ExitHandle:
     Its state is `_claimed`, then `_opened`, then `_block` until that is left. Invariant: it never gets a second block.
     """
 
-    __slots__ = ("__weakref__", "_before", "_block", "_claimed", "_opened", "_owner", "_task", "_type")
+    __slots__ = ("__weakref__", "_before", "_block", "_claimed", "_opened", "_owner", "_stray", "_task", "_type")
 
-    def __init__(self, owner: "SharedContextManager[Any] | None", kind: type) -> None:
+    def __init__(self, owner: "SharedContextManager[Any] | None", kind: type, *, stray: bool = False) -> None:
+        """*stray* if it was not looked up, so that *owner* must keep the block."""
         self._owner = owner
         self._type = kind
+        self._stray = stray
         self._block: Block | None = None
         self._claimed = self._opened = False
         self._before = 0
@@ -187,7 +182,11 @@ class ExitHandle:
         """Leave this block from now on."""
         task, self._task = self._task, None
         self._opened = True
-        self._block = Block(lease, state, task, self._before)
+        block = Block(lease, state, task, self._before)
+        if self._stray and self._owner is not None:
+            self._owner._keep(block)
+        else:
+            self._block = block
 
     def claim(self, owner: "SharedContextManager[Any]") -> bool:
         """Claim this handle for the block that *owner* opens. False if it is taken, or another task looked it up."""
@@ -197,8 +196,7 @@ class ExitHandle:
             return False
         self._claimed = True
         self._owner = owner
-        # equivalent: constant, without a task nothing is cancelled
-        self._before = 0 if self._task is None else self._task.cancelling()
+        self._before = cancellations(self._task)
         return True
 
     def __call__(self, *args: Any) -> "CoroutineType[Any, Any, None]":
@@ -225,22 +223,6 @@ class ExitHandles:
         return handle
 
 
-@final
-class _Unhandled:
-    """The entry of a block that no handle has. The entered object keeps the block."""
-
-    __slots__ = ("_before", "_owner", "_task")
-
-    def __init__(self, owner: "SharedContextManager[Any]") -> None:
-        self._owner = owner
-        self._task = task = current_task()
-        # equivalent: constant, without a task nothing is cancelled
-        self._before = 0 if task is None else task.cancelling()
-
-    def open(self, lease: object, state: LeaseState) -> None:
-        self._owner._keep(Block(lease, state, self._task, self._before))
-
-
 class SharedContextManager(Generic[T]):
     """An object that many tasks can enter at the same time; each block gives a T."""
 
@@ -249,7 +231,7 @@ class SharedContextManager(Generic[T]):
 
     def __aenter__(self) -> "CoroutineType[Any, Any, T]":
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return cast("CoroutineType[Any, Any, T]", self._enter(_entry(self)))
+        return as_coroutine(self._enter(_entry(self)))
 
     if TYPE_CHECKING:
 
@@ -260,7 +242,7 @@ class SharedContextManager(Generic[T]):
     else:
         __aexit__ = ExitHandles()
 
-    def _enter(self, block: Entry) -> Coroutine[Any, Any, T]:
+    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, T]:
         """Acquire a lease, open *block* with it, and return it."""
         raise NotImplementedError
 
@@ -290,11 +272,14 @@ class SharedContextManager(Generic[T]):
         )
 
 
-def _entry(owner: SharedContextManager[Any]) -> Entry:
-    """Return the entry for the block that the calling `__aenter__` is about to open."""
+def _entry(owner: SharedContextManager[Any]) -> ExitHandle:
+    """Return the handle for the block that the calling `__aenter__` is about to open."""
     reference: Callable[[], ExitHandle | None] | None = getattr(_newest, "handle", None)
     handle = None if reference is None else reference()
-    return handle if handle is not None and handle.claim(owner) else _Unhandled(owner)
+    if handle is None or not handle.claim(owner):
+        handle = ExitHandle(owner, type(owner), stray=True)
+        handle.claim(owner)
+    return handle
 
 
 def current_task() -> Task | None:
@@ -303,6 +288,12 @@ def current_task() -> Task | None:
         return asyncio.current_task()
     except RuntimeError:
         return None
+
+
+def cancellations(task: Task | None) -> int:
+    """Return how often *task* is asked to cancel when it begins to enter a block (W19)."""
+    # equivalent: constant, without a task nothing is cancelled
+    return 0 if task is None else task.cancelling()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

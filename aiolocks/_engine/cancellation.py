@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 import anyio
 
-from .holdings import Base, Holdings, Task
+from .holdings import Base, Task
 
 if TYPE_CHECKING:
     from .context import Grantor
@@ -52,20 +52,18 @@ class BodyTask:
     """
 
     __slots__ = (
-        "_before", "_counted", "_grantor", "_holdings", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent",
-        "_timer", "_waiters", "base", "over", "permits", "task",
+        "_before", "_grantor", "_holdings", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer",
+        "_waiters", "base", "over", "permits", "task",
     )  # fmt: skip
 
-    def __init__(
-        self, task: Task | None, before: int, loop: asyncio.AbstractEventLoop, holdings: Holdings, grantor: "Grantor",
-        base: Base, permits: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, task: Task | None, before: int, grantor: "Grantor", base: Base, permits: int) -> None:
         """Note that *task* is inside. *before* is its `cancelling()` when it began to enter."""
         self.task = task
         self.base, self.permits = base, permits
         self.over = False
         self._before = before
-        self._loop, self._holdings, self._grantor = loop, holdings, grantor
+        self._grantor = grantor
+        self._loop, self._holdings = grantor.context.loop, grantor.context.holdings
         self._mark: _Mark | None = None
         self._sent = 0
         self._pause = _PAUSE
@@ -74,16 +72,14 @@ class BodyTask:
         self._in_shield = False
         self._scopes: tuple[anyio.CancelScope, ...] = ()
         """The scopes around the block, whose shields do not count."""
-        self._counted = task is not None
         if task is not None:
             self._scopes = tuple(_scopes(task))
-            holdings.enter(task, self)
+            self._holdings.enter(task, self)
 
     def no_longer_inside(self) -> None:
         """Note that the lease is over, so that the task can take the name again."""
-        self.over = True
-        if self._counted:
-            self._counted = False
+        if not self.over:
+            self.over = True
             if self.task is not None:
                 self._holdings.uncount(self.task, self.base, self.permits)
 

@@ -41,7 +41,7 @@ class Closing:
 
         *task* need not be the running task: a destroyed coroutine may end in any thread, or after its loop has ended.
         """
-        before = self._waits.pop(task, None) if task is not None else None
+        before = None if task is None else self._waits.pop(task, None)
         if task is None or before is None or task not in self._stopped:
             return False
         self._stopped.discard(task)

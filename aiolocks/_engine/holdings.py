@@ -30,11 +30,9 @@ class Loss(NamedTuple):
     until: float
     """When it is forgotten."""
     begun: float
-    """When the newest of these leases was granted."""
     fence: int
-    """Its fencing token."""
     reason: str
-    """Why it was lost."""
+    """When the newest of these leases was granted, its fencing token, and why it was lost."""
     times: int
     """Number of losses still to report."""
 
@@ -51,9 +49,9 @@ class _Ledger:
     def __init__(self) -> None:
         self.leases: dict[LeaseState, object] = {}
         """Leases taken since `lock.release()` last had to search, each with the `Lease` that its caller got."""
-        self.named: dict[Base, dict[LeaseState, object]] | None = None
+        self.named: dict[Base, dict[LeaseState, object]] = {}
         """The older leases, by name. They are sorted late, as most are released by `lease.release()`."""
-        self.losses: dict[Base, Loss] | None = None
+        self.losses: dict[Base, Loss] = {}
         """Losses that `lock.release()` has not reported yet, by name."""
         self.bodies: dict[BodyTask, None] = {}
         """Open blocks."""
@@ -62,34 +60,33 @@ class _Ledger:
 
     def states(self) -> "Iterator[LeaseState]":
         yield from self.leases
-        for states in (self.named or {}).values():
+        for states in self.named.values():
             yield from states
 
     def clear(self) -> None:
         self.leases.clear()
-        self.named = self.losses = None
+        self.named.clear()
+        self.losses.clear()
 
     def newest(self, base: Base) -> "LeaseState | None":
         state = _last(self.leases)
         if state is not None and state.listed_as == base:
             return state
         self._sort()
-        return _last({} if self.named is None else self.named.get(base, {}))
+        return _last(self.named.get(base, {}))
 
     def _sort(self) -> None:
         """Move all leases to `named`. Each is moved only once, so a release by name costs the same among any number."""
-        if self.leases:
-            named = self.named = {} if self.named is None else self.named
-            for state, handle in self.leases.items():
-                named.setdefault(state.listed_as, {})[state] = handle
-            self.leases.clear()
+        for state, handle in self.leases.items():
+            self.named.setdefault(state.listed_as, {})[state] = handle
+        self.leases.clear()
 
     def remove(self, state: "LeaseState") -> bool:
         """Remove *state*; return whether it was there."""
         if self.leases.pop(state, None) is not None:
             return True
-        named = None if self.named is None else self.named.get(state.listed_as)
-        if self.named is None or named is None or named.pop(state, None) is None:
+        named = self.named.get(state.listed_as)
+        if named is None or named.pop(state, None) is None:
             return False
         if not named:
             del self.named[state.listed_as]
@@ -238,10 +235,9 @@ class Holdings:
     def reported(self, task: Task | None, state: "LeaseState") -> None:
         """Note that *task* knows of this loss, which `lock.release()` then does not report again."""
         of = None if task is None else self._tasks.get(task)
-        if of is not None and of.losses:
-            loss = of.losses.get(state.listed_as)
-            if loss is not None and (loss.fence == state.fence or loss.times > 1):
-                self._count_off(of.losses, state.listed_as, loss)
+        loss = None if of is None else of.losses.get(state.listed_as)
+        if of is not None and loss is not None and (loss.fence == state.fence or loss.times > 1):
+            self._count_off(of.losses, state.listed_as, loss)
 
     def _count_off(self, losses: dict[Base, Loss], base: Base, loss: Loss) -> None:
         """Note that one more loss of *base* was reported."""
@@ -281,9 +277,10 @@ class Holdings:
     def _remember(self, of: _Ledger, state: "LeaseState") -> None:
         """Keep the loss of *state* for another TTL."""
         until, base = self._clock() + state.ttl, state.listed_as
-        losses = of.losses = {} if of.losses is None else of.losses
-        earlier = losses.get(base)
-        losses[base] = Loss(until, state.begun, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times)
+        earlier = of.losses.get(base)
+        of.losses[base] = Loss(
+            until, state.begun, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times
+        )
         self._forget_at(until, of, base)
 
     def _forget_at(self, until: float, of: _Ledger, what: "LeaseState | Base") -> None:
@@ -310,7 +307,7 @@ class Holdings:
             if not isinstance(what, (bytes, tuple)):
                 of.remove(what)
                 what.unlisted()
-            elif of.losses and what in of.losses and of.losses[what].until <= now:  # or a later loss is there
+            elif what in of.losses and of.losses[what].until <= now:  # or a later loss is there
                 del of.losses[what]
 
     # Tasks.

@@ -18,7 +18,7 @@ from .._core.guard_commands import Command, Reply
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.teaching import entered_without_async
 from .._core.timing import deadline
-from .block import Block, as_coroutine, calling_frame, current_task
+from .block import Block, as_coroutine, calling_frame, cancellations, current_task
 from .guard import guard
 from .holdings import Task
 from .lease_state import LeaseState
@@ -259,8 +259,8 @@ class Lease(Elsewhere):
         state = self._state
         if state.changes is None:
             raise RuntimeError(
-                f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; one that was "
-                "upgraded, by leaving its block"
+                f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; an upgraded "
+                "one, by leaving its block"
             )
         await state.changes.downgrade(state)
 
@@ -272,8 +272,7 @@ class Lease(Elsewhere):
             RuntimeError: A block with this lease is open already.
         """
         task = asyncio.current_task()  # the block is this task's, also if another one awaits the coroutine
-        # equivalent: constant, without a task nothing is cancelled
-        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+        return as_coroutine(self._enter(task, cancellations(task)))
 
     async def _enter(self, task: Task | None, before: int) -> "Lease":
         self.check()
@@ -349,8 +348,7 @@ class Hold:
         self._check_free()
         # The block is this task's, also if another one awaits the coroutine: `asyncio.wait_for` before Python 3.12.
         task = current_task()
-        # equivalent: constant, without a task nothing is cancelled
-        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+        return as_coroutine(self._enter(task, cancellations(task)))
 
     async def _enter(self, task: Task | None, before: int) -> Lease:
         self._check_free()

@@ -383,10 +383,3 @@ def loss_error(kind: str, name: str, fence: int, reason: str) -> LeaseLostError:
     return LeaseLostError(
         f"{kind} {name!r}: {reason}; stop acting on it", name=name, fencing_token=fence, reason=reason
     )
-
-
-class Entry(Protocol):
-    """What waits for a block to begin."""
-
-    def open(self, lease: object, state: LeaseState) -> None:
-        """Begin its body, with this lease."""

@@ -20,6 +20,7 @@ import math
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
@@ -56,18 +57,16 @@ _WAKE_UP_INTERVAL = 0.01
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Renewal:
     """The next renewal of one lease, and the result of the last ones."""
 
-    __slots__ = ("due", "failures", "state", "under_way")
-
-    def __init__(self, state: LeaseState) -> None:
-        self.state = state
-        self.due = 0.0
-        """When the watchdog checks the lease next."""
-        self.failures = 0
-        """Failed renewals in a row."""
-        self.under_way = False
+    state: LeaseState
+    due: float = 0.0
+    """When the watchdog checks the lease next."""
+    failures: int = 0
+    """Failed renewals in a row."""
+    under_way: bool = False
 
 
 @final
@@ -210,14 +209,10 @@ class Watchdog:
         due: list[_Renewal] = []
         while self._heap:
             at, _, entry = self._heap[0]
-            if isinstance(entry, list):
-                if entry and at > now:
-                    break
-                due += entry
-            elif self._lives(entry) and at == entry.due:
+            if self._counts(at, entry):
                 if at > now and (len(due) >= _PER_WAKE_UP or not _may_come_early(entry, now)):
                     break
-                due.append(entry)
+                due += entry if isinstance(entry, list) else (entry,)
             heapq.heappop(self._heap)
         return due
 
@@ -369,10 +364,11 @@ class Watchdog:
             state.lose_from_thread(reason)
 
 
-def _may_come_early(renewal: _Renewal, now: float) -> bool:
-    """Whether the lease is due for a usual renewal, and soon."""
-    usual = not renewal.under_way and not renewal.failures and now < renewal.state.validity.renew_until
-    return usual and renewal.due - now <= _EARLY * renewal.state.ttl
+def _may_come_early(entry: _Renewal | list[_Renewal], now: float) -> bool:
+    """Whether the entry is for a usual renewal, which is due soon."""
+    if isinstance(entry, list) or entry.under_way or entry.failures:
+        return False
+    return now < entry.state.validity.renew_until and entry.due - now <= _EARLY * entry.state.ttl
 
 
 _CHECK_INTERVAL = 0.2

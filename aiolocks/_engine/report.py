@@ -3,8 +3,6 @@
 import contextlib
 from typing import TYPE_CHECKING, final
 
-from redis.exceptions import RedisError
-
 from .._core import events
 
 if TYPE_CHECKING:
@@ -45,16 +43,14 @@ class Report:
         request.call_when_busy(None)
         self.emit(kind, self.waited(request, self._grantor.context.clock()))
 
-    def emit_failure(self, request: "Request", error: BaseException) -> None:
-        """Report that the acquisition ended with *error*."""
+    def emit_failure(self, request: "Request", error: BaseException, *, late: bool) -> None:
+        """Report that the acquisition ended with *error*; *late* if that is the caller's timeout."""
         if isinstance(error, GeneratorExit):  # the coroutine is destroyed, in any thread, and perhaps after its loop
             with contextlib.suppress(RuntimeError):
                 self._grantor.context.loop.call_soon_threadsafe(self.emit_end, request, "cancelled")
-        elif not isinstance(error, Exception):
-            self.emit_end(request, "cancelled")
         else:
-            late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
-            self.emit_end(request, "timed_out" if late else "failed")
+            kind: Kind = "cancelled" if not isinstance(error, Exception) else "timed_out" if late else "failed"
+            self.emit_end(request, kind)
 
 
 def begin(grantor: "Grantor", request: "Request") -> Report | None:

@@ -20,13 +20,13 @@ from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token
 from .._core.teaching import called_itself, entered_without_async, teaching
 from .._core.who import Holder, Waiter
 from .._engine.acquire import Acquisition
-from .._engine.block import SharedContextManager
+from .._engine.block import ExitHandle, SharedContextManager
 from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
 from .._engine.extension import Extension
 from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import Entry, LeaseState, ModeChanges, loss_error
+from .._engine.lease_state import LeaseState, ModeChanges, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
@@ -104,7 +104,7 @@ class Acquirable(Elsewhere, SharedContextManager[Lease]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
+    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, Lease]:
         return self._asking(self._options.acquire_timeout, self._share, entering=True).acquire(Lease, block=block)
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:

@@ -7,8 +7,8 @@ from .._core.offers import Offer
 from .._core.options import Duration, Replicas, Unset, options_of
 from .._core.teaching import teaching
 from .._engine.acquire import Acquisition
+from .._engine.block import ExitHandle
 from .._engine.lease import Hold, Lease, state_of
-from .._engine.lease_state import Entry
 from .._grantors.adoption import adopt
 from .._redis.clients import Client
 from .base import Acquirable
@@ -103,7 +103,7 @@ class RLock(Acquirable):
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         return await self._take(self._timeout(timeout), by_hand=True)
 
-    async def _enter(self, block: Entry) -> Lease:
+    async def _enter(self, block: ExitHandle) -> Lease:
         lease = await self._take(self._options.acquire_timeout)
         block.open(lease, state_of(lease))
         return lease

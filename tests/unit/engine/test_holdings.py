@@ -25,8 +25,9 @@ BASE = b"stub:scripted"
 
 def inside(holdings: Holdings, permits: int, base: Base = BASE) -> BodyTask:
     """Note that the running task has entered a block."""
-    loop = asyncio.get_running_loop()
-    return BodyTask(this_task(), 0, loop, holdings, ScriptedGrantor(), base, permits)
+    grantor = ScriptedGrantor()
+    grantor.context.holdings = holdings
+    return BodyTask(this_task(), 0, grantor, base, permits)
 
 
 def ledger() -> Holdings:
