@@ -25,7 +25,7 @@ from ._engine.acquire import Acquisition
 from ._engine.lease import Lease, state_of
 from ._engine.lease_state import LeaseState
 from ._engine.must_await import LOCKED, must_await
-from ._engine.release import GRACE, LONGEST_RELEASE, Release
+from ._engine.release import GRACE, RELEASE_TIMEOUT, Release
 from ._engine.request import LONGEST_RETRY, Granted, Request
 from ._grantors.one_server import RedisGrantor
 from ._grantors.session import Session
@@ -171,7 +171,7 @@ class RedisLock(PlainLock):
             release = self._releasing[token] = self._release(token)
         context_clock = Session.of(self._pool).context.clock
         try:
-            await release.wait(context_clock() + LONGEST_RELEASE)
+            await release.wait(context_clock() + RELEASE_TIMEOUT)
             ended = release.outcome()
         finally:
             if release.done:
@@ -201,7 +201,7 @@ class RedisLock(PlainLock):
         request = Request(int(ttl * 1000) / 1000, 1, asks, context.new_token())
         acquisition = Acquisition(context, grantor, self._keys.base, request, options, wait, asyncio.current_task())
         try:
-            lease = await acquisition.acquire(Lease, must=False)
+            lease = await acquisition.try_acquire(Lease)
         except AcquireTimeoutError:
             return None
         if lease is None or token is None:
@@ -265,13 +265,13 @@ class RedisLock(PlainLock):
             until = max(now + 1.0, state.deadline + margin(state.ttl))
             state.end(now)
             state.released_elsewhere()
-            return context.undo(grantor, request, until, None, LONGEST_RELEASE)
+            return context.undo(grantor, request, until, None, RELEASE_TIMEOUT)
         session = Session.of(self._pool)
         known = token in session.context.tokens  # acquired through another object
         request = Request(self.timeout or _DEFAULT_TTL, 1, False, token if known else _Chosen(token))
         request.was_reached()
         until = session.context.clock() + max(self.timeout or _DEFAULT_TTL, 1.0)
-        return session.context.undo(session.grantor(self._keys), request, until, None, LONGEST_RELEASE)
+        return session.context.undo(session.grantor(self._keys), request, until, None, RELEASE_TIMEOUT)
 
     async def _expire(self, ttl_ms: int | Literal[""], verb: str) -> int:
         """Set the remaining time, or with "" only ask for it; return it in ms. *verb* is for the error's text.

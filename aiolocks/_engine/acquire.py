@@ -1,20 +1,19 @@
-"""Acquiring: asking, waiting, timeout, cancellation, and the undo of a request that was not granted.
+"""Acquiring a lease: asking, waiting, timeout, cancellation, and the undo of a request that was not granted.
 
 Written once for every primitive; only the Grantor differs. Whatever happens between the first byte and the grant, the
-request is undone before the caller learns of it, or in the background when Redis does not answer.
+undo of the request begins before the caller learns of it (P7). It goes on in the background if Redis does not answer.
 """
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core import events
 from .._core.answers import REPLY_TIMEOUT, UNCERTAIN
 from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError
@@ -23,15 +22,19 @@ from .._redis.clients import place_of
 from .closing import Closing, closed_error
 from .context import Context, Grantor
 from .extension import Extension
-from .holdings import Base
-from .lease_state import Entry, LeaseState, ModeChanges
+from .holdings import Base, Task
+from .lease_state import LeaseState, ModeChanges
 from .release import GRACE
-from .report import Report, wanted
+from .report import Report, begin, current
 from .request import Answer, Busy, Granted, Queued, Request, WithdrawnError
+
+if TYPE_CHECKING:
+    from .block import ExitHandle
 
 L = TypeVar("L")
 
 
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Acquisition:
     """A caller that asks for one lease, until it has the lease or gives up.
 
@@ -39,63 +42,55 @@ class Acquisition:
     is the lease's, or its undo has begun.
     """
 
-    __slots__ = (
-        "__weakref__", "_report", "_trouble", "base", "changes", "closing", "context", "grantor", "options", "request",
-        "task", "timeout",
-    )  # fmt: skip
-
-    def __init__(
-        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options,
-        timeout: float | None, task: "asyncio.Task[Any] | None", closing: Closing | None = None,
-        changes: ModeChanges | None = None,
-    ) -> None:  # fmt: skip
-        self.context = context
-        self.grantor = grantor
-        self.base = base
-        self.request = request
-        self.options = options
-        self.timeout = timeout
-        """Seconds that the caller waits for the grant."""
-        self.task = task
-        """The caller."""
-        self.closing = closing
-        """Ends the wait when the manager that made the primitive is closed."""
-        self.changes = changes
-        """Changes the mode of the lease, if it has one."""
-        self._trouble: Exception | None = None
-        """Why Redis could not be asked, when that was last tried."""
-        self._report: Report | None = None
+    context: Context
+    grantor: Grantor
+    base: Base
+    request: Request
+    options: Options
+    timeout: float | None
+    """Seconds that the caller waits for the grant."""
+    task: Task | None
+    """The caller."""
+    closing: Closing | None = None
+    """Ends the wait when the manager that made the primitive is closed."""
+    changes: ModeChanges | None = None
+    """Changes the mode of the lease, if it has one."""
+    _trouble: Exception | None = field(default=None, init=False)
+    """Why Redis could not be asked at the last attempt."""
+    _report: Report | None = field(default=None, init=False)
 
     @property
     def what(self) -> str:
         """Kind and name, for messages."""
         return f"{self.grantor.kind} {self.grantor.name!r}"
 
-    @overload
     async def acquire(
-        self, handle: Callable[[LeaseState], L], *, must: Literal[True], by_hand: bool = False,
-        block: Entry | None = None,
-    ) -> L: ...  # fmt: skip
-    @overload
-    async def acquire(
-        self, handle: Callable[[LeaseState], L], *, must: Literal[False], by_hand: bool = False
-    ) -> L | None: ...
-    async def acquire(
-        self, handle: Callable[[LeaseState], L], *, must: bool, by_hand: bool = False, block: Entry | None = None
-    ) -> L | None:
-        """Return the *handle* of the lease once it is granted; or None if it is busy and *must* is false.
+        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
+    ) -> L:
+        """Return the *handle* of the lease once it is granted.
 
-        A lease taken *by_hand* is the caller's to release, also by the name. If it is for a *block*, that begins.
+        A lease taken *by_hand* is the caller's to release, also by the name. If the lease is for a *block*, that opens.
 
         Raises:
-            AcquireTimeoutError: Another holder had it all the time, and *must* is true.
+            AcquireTimeoutError: Another holder had it all the time.
             RedisError: Redis could not be asked.
             RuntimeError: The manager that made the primitive is closed.
         """
+        lease = await self.try_acquire(handle, by_hand=by_hand, block=block)
+        if lease is None:
+            report = current(self._report, self.grantor)
+            if report is not None:
+                report.emit_end(self.request, "timed_out")
+            raise timed_out(self.grantor, self.request, 0.0)
+        return lease
+
+    async def try_acquire(
+        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
+    ) -> L | None:
+        """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
         context, closing, state = self.context, self.closing, None
         waiting = None if closing is None else closing.begin(self.grantor.kind, self.grantor.name)
-        if wanted():
-            self._begin_report()
+        report = self._report = begin(self.grantor, self.request)
         try:
             wait = self.wait_granted
             for option in self.request.extensions:
@@ -106,11 +101,12 @@ class Acquisition:
                     granted = await wait()
             else:
                 granted = await wait()
+            report = current(report, self.grantor)
             if granted is not None:
                 now = context.clock()
                 task = self.task if by_hand else None
                 state = LeaseState(
-                    context, self.grantor, self.base, self.request, self.options, granted, now, task, self._report,
+                    context, self.grantor, self.base, self.request, self.options, granted, now, task, report,
                     self.changes,
                 )  # fmt: skip
                 state.renew_from(now)
@@ -118,48 +114,48 @@ class Acquisition:
                     self.request.begin_lease()
         except BaseException as error:
             closed = closing is not None and closing.end(waiting, error)
-            self._report_failure(error)
+            late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
+            report = current(report, self.grantor)
+            if report is not None:
+                report.emit_failure(self.request, error, late=late)  # before the undo, which can be interrupted
             await self._undo(error)
             if closed:
                 raise closed_error(self.grantor.kind, self.grantor.name) from None
-            late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
             with Doing(f"acquiring {self.what}"):
                 if late:
                     raise self._too_late() from None
                 raise
         if closing is not None:
             closing.end(waiting, None)
-        if state is None:
-            self._busy(must=must)
-            return None
+        if state is not None:
+            return self._begin(state, handle, block)
+        request = self.request
+        if request.unanswered:  # an attempt without a reply may still reach Redis
+            context.undo(self.grantor, request, context.clock() + request.undo_for)
+        self.grantor.forget(request)
+        return None
+
+    def _begin(self, state: LeaseState, handle: Callable[[LeaseState], L], block: "ExitHandle | None") -> L:
+        """Give the lease to its caller."""
         lease = handle(state)
         if state.task is not None:
-            context.holdings.add(state.task, state, lease)
+            self.context.holdings.add(state.task, state, lease)
             if state.renewer is None:
                 state.watch_deadline()  # without a timer it would stay listed until its task ends
-        if self._report is not None or events.listeners:
-            self._end_report()
-            state.emit_acquired(self._waited(state.begun))  # before the block looks at the clock, and may find it lost
+        if state.report is not None:
+            self.request.call_when_busy(None)
+            # Before the block checks the clock, and may find the lease lost.
+            state.emit_acquired(state.report.waited(self.request, state.begun))
         if block is not None:
             block.open(lease, state)
         return lease
 
-    def _busy(self, *, must: bool) -> None:
-        """End without a lease, because another holder has it."""
-        context, request = self.context, self.request
-        if request.unanswered:  # an attempt whose answer was lost may still reach Redis
-            context.undo(self.grantor, request, context.clock() + request.undo_for)
-        self.grantor.forget(request)
-        if must:
-            self._report_end("timed_out")
-            raise timed_out(self.grantor, request, 0.0)
-
-    # Asking, and waiting for the turn.
+    # Asking, and waiting for the grant.
 
     async def wait_granted(self) -> Granted | None:
-        """Ask, wait for the turn, and see that enough of the lease is left to begin with.
+        """Ask, wait for the grant, and make sure that at least half of the TTL is left.
 
-        Return None if it is busy, and the request does not wait.
+        Return None if the lease is busy, and the request does not wait.
         """
         context, grantor = self.context, self.grantor
         while True:
@@ -174,7 +170,8 @@ class Acquisition:
                 if isinstance(answer, Busy):
                     return None
                 granted = answer if isinstance(answer, Granted) else await request.turn
-                if self._fresh(granted):
+                # equivalent: comparison, exactly half is neither
+                if granted.valid_from + request.valid_for - context.clock() >= request.ttl / 2:
                     return granted
                 late = await self._extend_late(granted)
                 if late is None or late.valid_from + request.valid_for > context.clock():
@@ -184,9 +181,9 @@ class Acquisition:
             self.take_fresh_token()
 
     async def _extend_late(self, granted: Granted) -> Granted | None:
-        """Extend to its whole TTL a lease whose grant took long to arrive, or was found late by a re-check: ask again.
+        """Ask again for a lease of which more than half has gone: that extends the grant to a full TTL.
 
-        Return None if another holder has it by now.
+        The grant took long to arrive, or was found late by a re-check. Return None if another holder has it by now.
         """
         request = self.request
         request.new_turn()
@@ -201,7 +198,7 @@ class Acquisition:
             return None
         granted = answer if isinstance(answer, Granted) else await request.turn
         # W8: a re-check that is still on its way, perhaps to another node, must find that the request waits no longer.
-        # Otherwise the answer "not known here" would make it ask for its old place, even after its release.
+        # Otherwise its "unknown" would make us queue again for a lease that we hold, even after its release.
         request.grant(granted.fence, granted.valid_from)
         return granted
 
@@ -211,11 +208,6 @@ class Acquisition:
         self.context.undo(self.grantor, request, self.context.clock() + request.undo_for)
         self.request = request.again()
 
-    def _fresh(self, granted: Granted) -> bool:
-        """Whether enough of the lease is left to begin work."""
-        # equivalent: comparison, exactly half is neither
-        return granted.valid_from + self.request.valid_for - self.context.clock() >= self.request.ttl / 2
-
     async def _wait_confirmed(self, option: Extension) -> Granted | None:
         """Wait for the grant, and until the *option* that asks for more has confirmed it."""
         while True:
@@ -223,7 +215,7 @@ class Acquisition:
             if first is None:
                 return None
             request = self.request
-            request.busy_for(None)  # from now on no other holder is in the way
+            request.busy_for(None)  # from now on no other holder has it
             self._trouble = RedisTimeoutError(f"{self.what}: {option.unconfirmed()} after {self.timeout or 0:g} s")
             try:
                 granted = await option.confirm(self.grantor, request)
@@ -251,10 +243,9 @@ class Acquisition:
 
         if request.turn.done():
             return Queued()
-        now = context.clock()
-        left = self._longest_wait - (now - (now if request.asked_at is None else request.asked_at))
+        asked = 0.0 if request.asked_at is None else context.clock() - request.asked_at
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(self._longest_wait - asked):
                 policy = context.pipeline.retry_policy(once=not request.wait)
                 return await policy.call_with_retry(ask, failed)
         except TimeoutError as late:
@@ -267,69 +258,28 @@ class Acquisition:
     async def _undo(self, error: BaseException) -> None:
         context, request = self.context, self.request  # defect: W5-undo
         release = context.undo(self.grantor, request, context.clock() + request.undo_for)
-        # A coroutine that is being destroyed must not wait; and where Redis has just been silent it is of no use.
+        # A coroutine that is being destroyed cannot wait. Where Redis has just been silent, waiting is of no use.
         silent = isinstance(error, UNCERTAIN) and not request.reached
         if not isinstance(error, GeneratorExit) and not silent:
             await release.settle(context.clock() + min(GRACE, request.ttl))
 
     def _too_late(self) -> Exception:
-        """Return the error to raise when the caller's time is over, by what is known of the reason."""
-        request, grantor = self.request, self.grantor
+        """Return the error to raise when the caller's time is over, by the known reason."""
+        request = self.request
         if request.retry_after is not None:
-            return timed_out(grantor, request, self.timeout or 0.0)
+            return timed_out(self.grantor, request, self.timeout or 0.0)
         trouble = self._trouble or request.trouble
         if trouble is not None:
             return trouble
         context, late = self.context, "Redis did not answer within"
         if context.pipeline.stuck:
             late = f"still connecting to {place_of(context.pool)} after"
-        return RedisTimeoutError(f"{grantor.kind} {grantor.name!r}: {late} {self._longest_wait:g} s")
+        return RedisTimeoutError(f"{self.what}: {late} {self._longest_wait:g} s")
 
     @property
     def _longest_wait(self) -> float:
         """Seconds that a request which is not queued yet can stay unanswered."""
         return min(self.timeout, REPLY_TIMEOUT) if self.timeout else REPLY_TIMEOUT
-
-    # Events.
-
-    def _begin_report(self) -> None:
-        """Report from now on what becomes of it."""
-        self._report = Report(self.grantor, self.context.clock())
-        if self.request.wait:
-            self.request.call_when_busy(self._report_waiting)
-
-    def _report_waiting(self) -> None:
-        if self._report is not None:
-            self._report.emit("waiting", self._waited(self.context.clock()))
-
-    def _end_report(self) -> None:
-        self.request.call_when_busy(None)  # or the two would keep each other
-
-    def _waited(self, now: float) -> float:
-        """Return how long the caller has waited. If nothing listened when it asked, count from the first request."""
-        asked_at = None if self._report is None else self._report.asked_at
-        since = self.request.asked_at if asked_at is None else asked_at
-        return 0.0 if since is None else now - since
-
-    def _report_failure(self, error: BaseException) -> None:
-        """Report why there is no lease; before the undo, which can be interrupted."""
-        if isinstance(error, GeneratorExit):  # the coroutine is destroyed, in any thread, and perhaps after its loop
-            if self._report is not None or events.listeners:
-                with contextlib.suppress(RuntimeError):
-                    self.context.loop.call_soon_threadsafe(self._report_end, "cancelled")
-        elif not isinstance(error, Exception):
-            self._report_end("cancelled")
-        elif isinstance(error, TimeoutError) and not isinstance(error, RedisError):
-            self._report_end("timed_out")
-        else:
-            self._report_end("failed")
-
-    def _report_end(self, kind: events.Kind) -> None:
-        """Report that it ended without a lease."""
-        if self._report is not None or events.listeners:
-            self._end_report()
-            report = self._report or Report(self.grantor)
-            report.emit(kind, self._waited(self.context.clock()))
 
 
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:

@@ -1,48 +1,40 @@
-"""The task that runs the body of a block, and how a lost lease stops it: by cancelling it until the block is left.
+"""The task that runs the body of a block. When the lease is lost, the task is cancelled until it has left the block.
 
-`Task.cancel` and `uncancel`, as in `asyncio.timeout`, and not an anyio scope: a scope must be left innermost first,
-and blocks are not (exit stacks, generators). The one rule: the task leaves the block as it came, with as many
-cancellation requests as others made, and none of ours.
+It uses `Task.cancel` and `uncancel`, as `asyncio.timeout` does. An anyio scope would have to be left innermost first,
+and exit stacks and generators leave blocks in any order. P12: the task leaves the block with as many cancellation
+requests as others have made, and none of ours.
 """
 
 import asyncio
 import logging
 import sys
 from collections.abc import Iterator
-from typing import Any, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import anyio
 
-from .holdings import Base, Holdings
+from .holdings import Base, Task
+
+if TYPE_CHECKING:
+    from .context import Grantor
 
 log = logging.getLogger("aiolocks")
 
-Task = asyncio.Task[Any]
+_PAUSE = 0.001
+"""Seconds before a task that cannot be cancelled yet is checked again. Also the first pause between repeated
+cancellations, and the step by which it grows (W19): cleanup that awaits without a shield is cancelled again soon, and a
+body that ignores it does not keep the loop busy."""
 
-LOOK_AGAIN = 0.001
-"""Seconds after which a task is looked at again that cannot be cancelled just now; also the first pause between two
-cancellations. Each pause is that much longer than the one before: cleanup that awaits without a shield is cancelled
-again soon, and a body that ignores it does not keep the loop busy."""
+_MAX_PAUSE = 0.02
 
-LONGEST_PAUSE = 0.02
+_IN_A_ROW = 3
+"""Number of cancellations sent in consecutive turns of the loop. `asyncio.wait_for` before Python 3.12 swallows a
+cancellation that comes when its future is done, and redis-py writes with it: with single cancellations, a body of
+commands in a loop went on for seconds."""
 
-TOGETHER = 3
-"""Cancellations sent in turns of the loop that follow one another. `asyncio.wait_for` before Python 3.12 swallows one
-that comes when what it waits for is done, as redis-py's writing is in the next turn: of single ones so many were lost
-that a body of commands in a loop went on for seconds."""
-
-LATER = 1.0
-"""Seconds from the end of a task to the warning that a block which it entered is still open. Fixtures, generators and
-`asyncio.run` at its end leave such blocks within that time."""
-
-
-class Named(Protocol):
-    """What messages say of a name."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
+_WARN_AFTER = 1.0
+"""Seconds from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
+`asyncio.run` leave such blocks within that time."""
 
 
 class _Mark(str):
@@ -53,87 +45,85 @@ class _Mark(str):
 
 @final
 class BodyTask:
-    """What a task is inside of, from the entry of one block until it is left.
+    """The task inside one block, from the entry of the block until it is left.
 
-    It knows neither the lease nor the block: the watchdog refers to it, and must keep neither of them alive.
+    Its state is `task`, `over`, and `_sent`: the cancellations sent. Invariant: while `_sent` grows, the lease is lost
+    and `_timer` or `_waiters` is set. It refers to neither the lease nor the block, as the watchdog keeps it alive.
     """
 
     __slots__ = (
-        "_before", "_counted", "_holdings", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer",
-        "_waiters", "_what", "base", "over", "permits", "task",
+        "_before", "_grantor", "_holdings", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer",
+        "_waiters", "base", "over", "permits", "task",
     )  # fmt: skip
 
-    def __init__(
-        self, task: Task | None, before: int, loop: asyncio.AbstractEventLoop, holdings: Holdings[Any], what: Named,
-        base: Base, permits: int,
-    ) -> None:  # fmt: skip
-        """Note that *task* is inside; *before* is how often it had been asked to cancel when it began to enter."""
+    def __init__(self, task: Task | None, before: int, grantor: "Grantor", base: Base, permits: int) -> None:
+        """Note that *task* is inside. *before* is its `cancelling()` when it began to enter."""
         self.task = task
         self.base, self.permits = base, permits
         self.over = False
         self._before = before
-        self._loop, self._holdings, self._what = loop, holdings, what
+        self._grantor = grantor
+        self._loop, self._holdings = grantor.context.loop, grantor.context.holdings
         self._mark: _Mark | None = None
         self._sent = 0
-        self._pause = LOOK_AGAIN
+        self._pause = _PAUSE
         self._timer: asyncio.Handle | None = None
         self._waiters: tuple[asyncio.Future[Any], ...] = ()
         self._in_shield = False
         self._scopes: tuple[anyio.CancelScope, ...] = ()
-        """Those around the block: they may be shielded as they like."""
-        self._counted = task is not None
+        """The scopes around the block, whose shields do not count."""
         if task is not None:
             self._scopes = tuple(_scopes(task))
-            holdings.enter(task, self)
+            self._holdings.enter(task, self)
 
     def no_longer_inside(self) -> None:
-        """Note that the lease is over: the task may take the name again."""
-        self.over = True
-        if self._counted:
-            self._counted = False
+        """Note that the lease is over, so that the task can take the name again."""
+        if not self.over:
+            self.over = True
             if self.task is not None:
                 self._holdings.uncount(self.task, self.base, self.permits)
 
     def stop(self) -> None:
-        """Cancel the task until it has left the block, as the lease is lost."""
+        """Cancel the task until it has left the block, because the lease is lost."""
         if self.task is None or self.task.done():
             log.error(
-                "%s %r: a lease is lost, and its block was entered in a task that has ended, so that nothing can be "
-                "stopped; the block raises LeaseLostError at its end. Enter it in the task that works in it",
-                self._what.kind, self._what.name,
+                "%s %r: the lease is lost, but the task that entered its block has ended, so the body cannot be "
+                "cancelled. The block will raise LeaseLostError when it is left. Enter the block in the task that does "
+                "the work",
+                self._grantor.kind, self._grantor.name,
             )  # fmt: skip
         else:
-            self._mark = _Mark(f"the lease of {self._what.kind} {self._what.name!r} is lost")
+            self._mark = _Mark(f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost")
             self._cancel()
 
     def task_ended(self) -> None:
-        """Let go of the task; it has ended with the block open."""
+        """Note that the task has ended while the block is open."""
         self.task = None
-        self._stop_looking()
+        self._stop_waiting()
         if not self.over and not self._loop.is_closed():  # equivalent: and/or, the warning looks at that itself
-            self._timer = self._loop.call_later(LATER, self._warn)
+            self._timer = self._loop.call_later(_WARN_AFTER, self._warn)
 
     def leave(self) -> None:
-        """Stop cancelling, and take back what was asked for."""
-        self._stop_looking()
+        """Stop cancelling, and take the sent cancellations back."""
+        self._stop_waiting()
         task = self.task
         if task is not None:
             self.no_longer_inside()
             self._holdings.leave(task, self)
             if not task.done():
-                for _ in range(self._sent):
+                for _ in range(self._sent):  # W19: exactly as often as sent
                     task.uncancel()
 
     async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
-        """After `leave`, return what leaves the block of what left its body: all but our own cancellation.
+        """After `leave`, return the exception that leaves the block: *exc* without our own cancellation.
 
-        In asyncio, requests to cancel that come together are delivered as one CancelledError, with the message of any.
+        asyncio delivers cancellation requests that come together as one CancelledError, with the message of any.
         """
         task = self.task
         if not self._sent or task is None or asyncio.current_task() is not task:
             return exc
-        others = task.cancelling() > self._before
-        if not others and may_wait and getattr(task, "_must_cancel", False):  # on Python 3.13 it is gone by now
+        others = task.cancelling() > self._before  # W19: an outer request is pending
+        if not others and may_wait and getattr(task, "_must_cancel", False):  # Python 3.13 has dropped it by now
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError as late:
@@ -146,7 +136,7 @@ class BodyTask:
             return await _cancelled_by_scope(task) if may_wait else None
         if rest is not None:
             return rest
-        # Others asked too, and one CancelledError with our message stood for both.
+        # P12: others asked too, and one CancelledError with our message stood for both.
         if may_wait:
             try:
                 await asyncio.sleep(0)  # anyio delivers its own again
@@ -165,57 +155,59 @@ class BodyTask:
         return isinstance(exc, asyncio.CancelledError) and bool(exc.args) and exc.args[0] is self._mark
 
     def _cancel(self) -> None:
-        self._stop_looking()
+        """Cancel the task if that is possible now, and set the time of the next attempt."""
+        self._stop_waiting()
         task = self.task
         if task is None or task.done():
             return
         reached = list(_reached(task))
         if task is asyncio.current_task(self._loop):  # the loss was found by the body itself
             self._timer = self._loop.call_soon(self._cancel)
-        elif reached and _on_their_way(reached):
-            # At no fixed moment of a turn: `asyncio.wait_for` before Python 3.12 swallows what comes at a certain one.
-            self._timer = self._loop.call_later(0 if self._in_shield else LOOK_AGAIN, self._cancel)
+        elif reached and _about_to_run(reached):
+            # W19: not while the one before is undelivered. By a timer, as `asyncio.wait_for` before Python 3.12
+            # swallows a cancellation that comes at a certain point of a turn.
+            self._timer = self._loop.call_later(0 if self._in_shield else _PAUSE, self._cancel)
         elif not reached:  # tasks that wait for one another in a circle
-            self._timer = self._loop.call_later(LONGEST_PAUSE, self._cancel)
+            self._timer = self._loop.call_later(_MAX_PAUSE, self._cancel)
         elif self._would_pierce(reached):
-            self._look_when_they_go_on(reached)
+            self._wait_for_shields(reached)
         else:
             task.cancel(self._mark)
             self._sent += 1
             self._in_shield = False  # equivalent: constant, only how soon it looks again
-            if self._sent % TOGETHER:
+            if self._sent % _IN_A_ROW:
                 self._timer = self._loop.call_soon(self._cancel)
             else:
                 self._timer = self._loop.call_later(self._pause, self._cancel)
-                self._pause = min(self._pause + LOOK_AGAIN, LONGEST_PAUSE)
+                self._pause = min(self._pause + _PAUSE, _MAX_PAUSE)
 
     def _would_pierce(self, reached: list[Task]) -> bool:
-        """Whether a cancellation would cut off what a shield protects: cleanup, once something has been sent."""
+        """Whether a cancellation would reach into a shield. Once one was sent, the shield protects cleanup (P4)."""
         shielded = [any(scope.shield and scope not in self._scopes for scope in _scopes(each)) for each in reached]
         return any(shielded) if self._sent else all(shielded)
 
-    def _look_when_they_go_on(self, reached: list[Task]) -> None:
-        """Look again each time that one of *reached* has gone on: it may leave its shield for one turn of the loop."""
+    def _wait_for_shields(self, reached: list[Task]) -> None:
+        """Try again each time that one of *reached* has run: it may leave its shield for one turn of the loop."""
         self._in_shield = True
         waiters: list[asyncio.Future[Any] | None] = [getattr(each, "_fut_waiter", None) for each in reached]
         self._waiters = tuple(waiter for waiter in waiters if waiter is not None)
-        for waiter in self._waiters:  # who waits for it is called back before
-            waiter.add_done_callback(self._look)
+        for waiter in self._waiters:  # the task itself is called back before
+            waiter.add_done_callback(self._on_run)
         if None in waiters:
             self._timer = self._loop.call_soon(self._cancel)
         else:
-            self._timer = self._loop.call_later(LONGEST_PAUSE, self._cancel)  # others may lift the shield
+            self._timer = self._loop.call_later(_MAX_PAUSE, self._cancel)  # others may lift the shield
 
-    def _look(self, waiter: "asyncio.Future[Any]") -> None:
-        if waiter in self._waiters:  # else it was about to call back when it was given up
+    def _on_run(self, waiter: "asyncio.Future[Any]") -> None:
+        if waiter in self._waiters:  # or the callback was due when it was removed
             self._cancel()
 
-    def _stop_looking(self) -> None:
+    def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for waiter in self._waiters:
-            waiter.remove_done_callback(self._look)  # equivalent: line dropped, a callback left there finds nothing
+            waiter.remove_done_callback(self._on_run)  # equivalent: line dropped, a callback left there finds nothing
         self._waiters = ()  # equivalent: line dropped, nothing reads it after that
 
     def _warn(self) -> None:
@@ -223,13 +215,13 @@ class BodyTask:
         if not self.over:
             log.warning(
                 "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
-                "nothing can be stopped. Enter it in the task that works in it",
-                self._what.kind, self._what.name,
+                "the body cannot be cancelled. Enter the block in the task that does the work",
+                self._grantor.kind, self._grantor.name,
             )  # fmt: skip
 
 
 def _reached(task: Task) -> Iterator[Task]:
-    """Yield the tasks that a cancellation of *task* goes to: those that it waits for in the end, also by `gather`."""
+    """Yield the tasks that a cancellation of *task* reaches: the last ones in its chain of waits, also by `gather`."""
     seen: set[asyncio.Future[Any]] = set()
     left: list[asyncio.Future[Any]] = [task]
     while left:
@@ -247,8 +239,8 @@ def _reached(task: Task) -> Iterator[Task]:
             left.extend(getattr(one, "_children", ()))
 
 
-def _on_their_way(reached: list[Task]) -> bool:
-    """Whether all are about to go on: with a cancellation not delivered yet, or with what they have waited for."""
+def _about_to_run(reached: list[Task]) -> bool:
+    """Whether all are about to run: a cancellation is undelivered, or their future is done."""
     return all(
         getattr(each, "_must_cancel", False)
         or (isinstance(waiter := getattr(each, "_fut_waiter", None), asyncio.Future) and waiter.done())
@@ -257,9 +249,9 @@ def _on_their_way(reached: list[Task]) -> bool:
 
 
 async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
-    """Return the cancellation by a scope around the block, if there is one that came too late to be delivered first.
+    """Return the cancellation by a scope around the block, if that is cancelled.
 
-    anyio delivers one in each turn of the loop, but none to a task that ours has woken.
+    anyio delivers it in each turn of the loop, except to a task that our cancellation has woken.
     """
     if any(True for _ in _scopes(task)):
         from anyio.lowlevel import checkpoint_if_cancelled
@@ -272,11 +264,11 @@ async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
 
 
 def _scopes(task: Task) -> Iterator[anyio.CancelScope]:
-    """Yield the anyio scopes that *task* is in, innermost first. A native cancellation would pierce their shields.
+    """Yield the anyio scopes that *task* is in, innermost first, for which anyio has no public name.
 
-    anyio has no public name for this.
+    A native cancellation would reach into their shields.
     """
-    backend: Any = sys.modules.get("anyio._backends._asyncio")  # not loaded: there are no scopes; loading takes 65 ms
+    backend: Any = sys.modules.get("anyio._backends._asyncio")  # without it there are no scopes; loading takes 65 ms
     state = None if backend is None else backend._task_states.get(task)
     scope = None if state is None else state.cancel_scope
     while scope is not None:

@@ -1,12 +1,14 @@
 """Ends the waits that were begun through one `LockManager` when the manager is closed.
 
-The state is `closed`, and the waiting tasks, each with its count of cancellations when the wait began. Invariant: a
-task in `_waits` is inside `acquire.take`, so it can be cancelled there, and nowhere else.
+Its state is `closed`, and the waiting tasks, each with its `cancelling()` when the wait began. Invariant: a task in
+`_waits` is inside `Acquisition.acquire`, so it is cancelled there and nowhere else.
 """
 
 import asyncio
 import contextlib
-from typing import Any, final
+from typing import final
+
+from .holdings import Task
 
 
 @final
@@ -17,10 +19,10 @@ class Closing:
 
     def __init__(self) -> None:
         self.closed = False
-        self._waits: dict[asyncio.Task[Any], int] = {}
-        self._stopped: set[asyncio.Task[Any]] = set()
+        self._waits: dict[Task, int] = {}
+        self._stopped: set[Task] = set()
 
-    def begin(self, kind: str, name: str) -> "asyncio.Task[Any] | None":
+    def begin(self, kind: str, name: str) -> Task | None:
         """Note that the running task waits from now on, and return it.
 
         Raises:
@@ -29,18 +31,17 @@ class Closing:
         task = asyncio.current_task()
         if task is not None:
             self._waits[task] = task.cancelling()
-        if self.closed:  # checked after the task is listed, as another thread may close the manager in between
+        if self.closed:  # checked after the task is listed, because another thread may close the manager in between
             self.end(task, None)
             raise closed_error(kind, name)
         return task
 
-    def end(self, task: "asyncio.Task[Any] | None", error: BaseException | None) -> bool:
-        """Note that *task* no longer waits, and return whether *error* is due to the close alone.
+    def end(self, task: Task | None, error: BaseException | None) -> bool:
+        """Note that *task* no longer waits, and return whether the close alone is the cause of *error*.
 
-        A destroyed coroutine may end in any thread, or after its loop has ended. The running task is another one then,
-        or there is none.
+        *task* need not be the running task: a destroyed coroutine may end in any thread, or after its loop has ended.
         """
-        before = self._waits.pop(task, None) if task is not None else None
+        before = None if task is None else self._waits.pop(task, None)
         if task is None or before is None or task not in self._stopped:
             return False
         self._stopped.discard(task)
@@ -61,7 +62,7 @@ class Closing:
                 with contextlib.suppress(RuntimeError):  # that loop is closed
                     loop.call_soon_threadsafe(self._stop, task)
 
-    def _stop(self, task: "asyncio.Task[Any]") -> None:
+    def _stop(self, task: Task) -> None:
         if task in self._waits and task not in self._stopped:
             self._stopped.add(task)
             task.cancel()

@@ -16,7 +16,7 @@ from .._core.options import Duration
 from .._core.tokens import fresh_session, tokens_of
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
-from .release import Release, Undoes, Undos
+from .release import Release, Undos
 from .request import Answer, Request, ResultCallback
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Context:
         """This process is a fork of the session's process."""
         self.undos = Undos(loop, self.clock)
         self.pipeline = pipeline_of(pool, loop, self.clock, session.link_lost, session.connected)
-        self.holdings: Holdings[Any] = Holdings(loop, self.clock, self.schedule_idle_close)
+        self.holdings = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
         """Requests from before their first byte leaves until they are given up, lost, or released."""
         self.new_token = tokens_of(self.id)
@@ -92,7 +92,7 @@ class Context:
             self.schedule_idle_close()
 
     def undo(
-        self, grantor: Undoes, request: Request, until: float, then: Callable[[Release], None] | None = None,
+        self, grantor: "Grantor", request: Request, until: float, then: Callable[[Release], None] | None = None,
         wait: float | None = None,
     ) -> Release:  # fmt: skip
         """Undo a request or lease. From now on a late grant for its token is returned to the server."""

@@ -1,4 +1,4 @@
-"""Who in this session holds what: by task, the blocks it is inside of and the leases it took by hand, newest last.
+"""Who in this session holds what: for each task, its open blocks and the leases that it took by hand, newest last.
 
 Pure bookkeeping. A lease taken by hand is kept here while it lasts and its task runs, because `lock.release()` can
 still find it by name. After the task has ended, only the caller's own references keep the lease. When these are gone,
@@ -12,73 +12,16 @@ import itertools
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+if TYPE_CHECKING:
+    from .cancellation import BodyTask
+    from .lease_state import LeaseState
 
 Task = asyncio.Task[Any]
 
 Base = bytes | tuple[bytes, ...]
-"""What names something that is held; several names held as one have several."""
-
-
-class Held(Protocol):
-    """What is asked here of a lease that was taken by hand."""
-
-    fence: int
-
-    @property
-    def begun(self) -> float:
-        """When it was granted, by the clock of this process."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """For messages."""
-        ...
-
-    @property
-    def ttl(self) -> float:
-        """Seconds."""
-        ...
-
-    @property
-    def listed_as(self) -> Base:
-        """Under which name `release()` of the primitive finds it."""
-        ...
-
-    @property
-    def over(self) -> bool:
-        """It was released, or its loss was noted."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it is lost."""
-        ...
-
-    @property
-    def awaits_release(self) -> bool:
-        """Its loss was noted, but it keeps waiters out until it is released, or ends on the server."""
-        ...
-
-    def unlisted(self) -> None:
-        """Note that it is no longer listed under a task."""
-
-    def let_lapse(self, on_lapsed: Callable[[Any], None]) -> None:
-        """Renew no more, as no reference to the lease is left."""
-        ...
-
-
-class Inside(Protocol):
-    """A task inside of a block."""
-
-    base: Base
-    permits: int
-
-    def task_ended(self) -> None:
-        """Let go of the task."""
-
-
-H = TypeVar("H", bound=Held)
+"""The key of a name; a lease on several names has several."""
 
 
 class Loss(NamedTuple):
@@ -87,18 +30,16 @@ class Loss(NamedTuple):
     until: float
     """When it is forgotten."""
     begun: float
-    """When the newest of these leases was granted."""
     fence: int
-    """Its fencing token."""
     reason: str
-    """Why it was lost."""
+    """When the newest of these leases was granted, its fencing token, and why it was lost."""
     times: int
     """Number of losses still to report."""
 
 
 @final
-class _Ledger(Generic[H]):
-    """What one task holds. One ledger belongs to no task: it has the leases that nothing refers to.
+class _Ledger:
+    """What one task holds. One ledger belongs to no task, and has the leases that nothing refers to.
 
     Invariant: a lease is never in both `leases` and `named`, and those in `leases` are newer than those in `named`.
     """
@@ -106,54 +47,54 @@ class _Ledger(Generic[H]):
     __slots__ = ("bodies", "inside", "leases", "losses", "named")
 
     def __init__(self) -> None:
-        self.leases: dict[H, object] = {}
-        """Leases taken since `lock.release()` last had to search. Each keeps the handle that its caller got alive."""
-        self.named: dict[Base, dict[H, object]] | None = None
-        """The older leases, by name. They are sorted late: most are released by `lease.release()`, without the name."""
-        self.losses: dict[Base, Loss] | None = None
+        self.leases: dict[LeaseState, object] = {}
+        """Leases taken since `lock.release()` last had to search, each with the `Lease` that its caller got."""
+        self.named: dict[Base, dict[LeaseState, object]] = {}
+        """The older leases, by name. They are sorted late, as most are released by `lease.release()`."""
+        self.losses: dict[Base, Loss] = {}
         """Losses that `lock.release()` has not reported yet, by name."""
-        self.bodies: dict[Inside, None] = {}
+        self.bodies: dict[BodyTask, None] = {}
+        """Open blocks."""
         self.inside: dict[bytes, int] = {}
-        """Permits of each name, by open blocks whose leases are not over."""
+        """Permits of each name that open blocks hold, without those of leases that are over."""
 
-    def states(self) -> Iterator[H]:
+    def states(self) -> "Iterator[LeaseState]":
         yield from self.leases
-        for states in (self.named or {}).values():
+        for states in self.named.values():
             yield from states
 
     def clear(self) -> None:
         self.leases.clear()
-        self.named = self.losses = None
+        self.named.clear()
+        self.losses.clear()
 
-    def newest(self, base: Base) -> H | None:
+    def newest(self, base: Base) -> "LeaseState | None":
         state = _last(self.leases)
         if state is not None and state.listed_as == base:
             return state
         self._sort()
-        return _last({} if self.named is None else self.named.get(base, {}))
+        return _last(self.named.get(base, {}))
 
     def _sort(self) -> None:
         """Move all leases to `named`. Each is moved only once, so a release by name costs the same among any number."""
-        if self.leases:
-            named = self.named = {} if self.named is None else self.named
-            for state, handle in self.leases.items():
-                named.setdefault(state.listed_as, {})[state] = handle
-            self.leases.clear()
+        for state, handle in self.leases.items():
+            self.named.setdefault(state.listed_as, {})[state] = handle
+        self.leases.clear()
 
-    def strike(self, state: H) -> bool:
+    def remove(self, state: "LeaseState") -> bool:
         """Remove *state*; return whether it was there."""
         if self.leases.pop(state, None) is not None:
             return True
-        named = None if self.named is None else self.named.get(state.listed_as)
-        if self.named is None or named is None or named.pop(state, None) is None:
+        named = self.named.get(state.listed_as)
+        if named is None or named.pop(state, None) is None:
             return False
         if not named:
             del self.named[state.listed_as]
         return True
 
 
-def _last(states: dict[H, object]) -> H | None:
-    """Return the last key. `reversed` would pass over all removed entries behind it, on every call."""
+def _last(states: "dict[LeaseState, object]") -> "LeaseState | None":
+    """Return the last key. `reversed` would pass over all removed entries behind the key, on every call."""
     if not states:
         return None
     state, handle = states.popitem()
@@ -162,26 +103,31 @@ def _last(states: dict[H, object]) -> H | None:
 
 
 @final
-class Holdings(Generic[H]):
-    """Who is inside what, and took which leases, in one session."""
+class Holdings:
+    """Who is inside what, and took which leases, in one session.
+
+    Its state is a ledger for each task, and one of leases without references. Invariant: a task has a ledger from its
+    first block or lease until it ends.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_change: Callable[[], None]
     ) -> None:
+        """*on_change* is called when it may have come out of use."""
         self._loop = loop
         self._clock = clock
         self._on_change = on_change
         self.blocks = 0
-        """How many are open, in whatever task; while there are none, no task is inside of anything."""
-        self._tasks: dict[Task, _Ledger[H]] = {}
-        self._dropped: deque[H] = deque()
-        """Whose `Lease` was garbage-collected, not looked at yet."""
-        self._unreferenced: _Ledger[H] = _Ledger()
-        """Leases that nothing refers to any more, newest last. `lock.release()` in any task may find them."""
-        self._ends: list[tuple[float, int, _Ledger[H], H | Base]] = []
-        """Heap of what to forget at which time: the loss of a name, or a lost lease that awaits its release.
+        """Number of open blocks in all tasks."""
+        self._tasks: dict[Task, _Ledger] = {}
+        self._dropped: deque[LeaseState] = deque()
+        """Leases whose `Lease` was garbage-collected, in any thread, and that the loop has not taken over yet."""
+        self._unreferenced = _Ledger()
+        """Leases without references, newest last. `lock.release()` in any task can find them."""
+        self._ends: list[tuple[float, int, _Ledger, LeaseState | Base]] = []
+        """Heap of times at which to forget the loss of a name, or a lost lease that awaits its release.
 
-        Invariant: each of these has an entry. An entry for anything else has no effect when its time comes."""
+        Invariant: each of these has an entry. Any other entry has no effect when its time comes."""
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         """Timer for the first entry of `_ends`, or for an earlier one that is no longer there."""
@@ -194,11 +140,11 @@ class Holdings(Generic[H]):
         )
 
     def running(self) -> bool:
-        """Whether a task that is inside a block, or took a lease by hand, still runs."""
+        """Whether a task runs that is inside a block, or took a lease by hand."""
         return any((of.bodies or of.leases or of.named) and not task.done() for task, of in self._tasks.items())
 
     def close(self) -> None:
-        """Let go of the tasks that are still running."""
+        """Keep nothing any more."""
         self._closed = True
         for task in self._tasks:
             task.remove_done_callback(self._task_ended)  # equivalent: line dropped, a callback left there finds nothing
@@ -212,7 +158,7 @@ class Holdings(Generic[H]):
 
     # Blocks.
 
-    def enter(self, task: Task, body: Inside) -> None:
+    def enter(self, task: Task, body: "BodyTask") -> None:
         """Note that *task* is in the body of a block."""
         of = self._tasks.get(task) or self._of(task)
         of.bodies[body] = None
@@ -222,7 +168,7 @@ class Holdings(Generic[H]):
             of.inside[one] = of.inside.get(one, 0) + body.permits
 
     def uncount(self, task: Task, base: Base, permits: int) -> None:
-        """Note that *task* is inside no more, though its block may be open still."""
+        """Note that *task* is no longer inside, although its block may still be open."""
         of = self._tasks.get(task)
         if of is not None:
             for one in base if isinstance(base, tuple) else (base,):
@@ -230,7 +176,7 @@ class Holdings(Generic[H]):
                 if left > 0:
                     of.inside[one] = left
 
-    def leave(self, task: Task, body: Inside) -> None:
+    def leave(self, task: Task, body: "BodyTask") -> None:
         """Note that the block is left."""
         of = self._tasks.get(task)
         if of is not None and of.bodies.pop(body, body) is None:
@@ -245,15 +191,16 @@ class Holdings(Generic[H]):
 
     # Leases taken by hand.
 
-    def add(self, task: Task, state: H, handle: object) -> None:
+    def add(self, task: Task, state: "LeaseState", handle: object) -> None:
+        """Note that *task* took the lease by hand, and keep the *handle* that it got."""
         (self._tasks.get(task) or self._of(task)).leases[state] = handle
 
-    def remove(self, task: Task, state: H) -> None:
+    def remove(self, task: Task, state: "LeaseState") -> None:
         of = self._tasks.get(task)
         if of is not None and of.leases.pop(state, None) is None:
-            of.strike(state)
+            of.remove(state)
 
-    def newest(self, task: Task | None, base: Base) -> H | Loss | None:
+    def newest(self, task: Task | None, base: Base) -> "LeaseState | Loss | None":
         """Return the newest lease of *base* that *task* took by hand and has not released.
 
         If that lease has ended, return its loss, once. If several have ended, each call returns one of the losses.
@@ -261,37 +208,36 @@ class Holdings(Generic[H]):
         of = None if task is None else self._tasks.get(task)
         return None if of is None else self._newest(of, base)
 
-    def dropped(self, state: H) -> None:
-        """Note, from any thread, that no reference to the lease of *state* is left: it is renewed no more."""
+    def dropped(self, state: "LeaseState") -> None:
+        """Note, from any thread, that no reference to the lease is left, so that it is no longer renewed."""
         self._dropped.append(state)
-        self._loop.call_soon_threadsafe(self._look_at_dropped)
+        self._loop.call_soon_threadsafe(self._let_dropped_lapse)
 
-    def newest_unreferenced(self, base: Base) -> H | Loss | None:
-        """Return, once, the newest lease of *base* that nothing refers to; or its loss, if it lapsed within a TTL."""
-        self._look_at_dropped()
+    def newest_unreferenced(self, base: Base) -> "LeaseState | Loss | None":
+        """Return, once, the newest lease of *base* without references. If it lapsed within a TTL, return its loss."""
+        self._let_dropped_lapse()
         found = self._newest(self._unreferenced, base)
         if found is not None and not isinstance(found, Loss):
-            self._unreferenced.strike(found)
+            self._unreferenced.remove(found)
         return found
 
-    def lost(self, task: Task, state: H) -> None:
-        """Note that a lease which *task* took by hand has ended: if it was not released, only its loss is kept."""
+    def lost(self, task: Task, state: "LeaseState") -> None:
+        """Note that a lease which *task* took by hand has ended unreleased, and keep only its loss."""
         of = self._tasks.get(task)
         if of is None:
             return
         if state.awaits_release:  # W16: `lock.release()` lets the next waiter in, and needs the state for that
             self._forget_at(self._clock() + state.ttl, of, state)
-        elif of.strike(state):
+        elif of.remove(state):
             state.unlisted()
             self._remember(of, state)
 
-    def reported(self, task: Task | None, state: H) -> None:
-        """Note that *task* knows of this loss, so that `lock.release()` does not report it again."""
+    def reported(self, task: Task | None, state: "LeaseState") -> None:
+        """Note that *task* knows of this loss, which `lock.release()` then does not report again."""
         of = None if task is None else self._tasks.get(task)
-        if of is not None and of.losses:
-            loss = of.losses.get(state.listed_as)
-            if loss is not None and (loss.fence == state.fence or loss.times > 1):
-                self._count_off(of.losses, state.listed_as, loss)
+        loss = None if of is None else of.losses.get(state.listed_as)
+        if of is not None and loss is not None and (loss.fence == state.fence or loss.times > 1):
+            self._count_off(of.losses, state.listed_as, loss)
 
     def _count_off(self, losses: dict[Base, Loss], base: Base, loss: Loss) -> None:
         """Note that one more loss of *base* was reported."""
@@ -301,7 +247,7 @@ class Holdings(Generic[H]):
             del losses[base]
             self._on_change()
 
-    def _newest(self, of: _Ledger[H], base: Base) -> H | Loss | None:
+    def _newest(self, of: _Ledger, base: Base) -> "LeaseState | Loss | None":
         state = of.newest(base)
         if of.losses:
             self._forget_ended()  # the loop may be late
@@ -311,32 +257,33 @@ class Holdings(Generic[H]):
                 return loss
         return state
 
-    def _look_at_dropped(self) -> None:
+    def _let_dropped_lapse(self) -> None:
         while self._dropped:
             state = self._dropped.popleft()
             if self._closed:
                 continue
             self._unreferenced.leases[state] = state
-            if state.over:  # it has lapsed since: the loop was late
+            if state.over:  # it has lapsed since, as the loop was late
                 self._lapsed(state)
             else:
                 state.let_lapse(self._lapsed)
 
-    def _lapsed(self, state: H) -> None:
+    def _lapsed(self, state: "LeaseState") -> None:
         self._on_change()
-        if self._unreferenced.strike(state):
+        if self._unreferenced.remove(state):
             self._remember(self._unreferenced, state)
-            self._loop.call_soon(_warn, state.what)  # warnings may be errors, which must not keep others from the loss
+            self._loop.call_soon(_warn, state.what)  # later, because a warning may be an exception
 
-    def _remember(self, of: _Ledger[H], state: H) -> None:
+    def _remember(self, of: _Ledger, state: "LeaseState") -> None:
         """Keep the loss of *state* for another TTL."""
         until, base = self._clock() + state.ttl, state.listed_as
-        losses = of.losses = {} if of.losses is None else of.losses
-        earlier = losses.get(base)
-        losses[base] = Loss(until, state.begun, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times)
+        earlier = of.losses.get(base)
+        of.losses[base] = Loss(
+            until, state.begun, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times
+        )
         self._forget_at(until, of, base)
 
-    def _forget_at(self, until: float, of: _Ledger[H], what: H | Base) -> None:
+    def _forget_at(self, until: float, of: _Ledger, what: "LeaseState | Base") -> None:
         heapq.heappush(self._ends, (until, next(self._sequence), of, what))
         if self._timer is None or self._ends[0][0] == until:
             self._set_timer()
@@ -358,24 +305,24 @@ class Holdings(Generic[H]):
         while self._ends and self._ends[0][0] <= now:
             _, _, of, what = heapq.heappop(self._ends)
             if not isinstance(what, (bytes, tuple)):
-                of.strike(what)
+                of.remove(what)
                 what.unlisted()
-            elif of.losses and what in of.losses and of.losses[what].until <= now:  # else a later loss has replaced it
+            elif what in of.losses and of.losses[what].until <= now:  # or a later loss is there
                 del of.losses[what]
 
     # Tasks.
 
-    def _of(self, task: Task) -> _Ledger[H]:
-        of: _Ledger[H] | None = self._tasks.get(task)
+    def _of(self, task: Task) -> _Ledger:
+        of = self._tasks.get(task)
         if of is None:
-            of = cast("_Ledger[H]", _Ledger())  # _Ledger[H]() takes three times as long
+            of = _Ledger()
             if not self._closed:
                 self._tasks[task] = of
                 task.add_done_callback(self._task_ended)
         return of
 
     def _task_ended(self, task: Task) -> None:
-        """Keep no finished task: its result, or the traceback of its exception, may be all that refers to a lease."""
+        """Keep no finished task: only its result, or the traceback of its exception, may refer to a lease."""
         of = self._tasks.pop(task, None)
         if of is not None:
             for state in of.states():

@@ -1,6 +1,6 @@
-"""The lease as its holder sees it: the right to act until a moment, and all that can be asked of it or done with it.
+"""The lease as its holder sees it, and `Hold`, the block that `hold()` returns.
 
-With `Hold`, the block that `hold()` returns.
+Both are handles: the state of a lease is its `LeaseState`.
 """
 
 import asyncio
@@ -17,10 +17,11 @@ from .._core.guard_commands import Command, Reply
 from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
-from .block import Block, as_coroutine, calling_frame, current_task
+from .block import Block, as_coroutine, calling_frame, cancellations, current_task
 from .guard import guard
+from .holdings import Task
 from .lease_state import LeaseState
-from .release import LONGEST_RELEASE
+from .release import RELEASE_TIMEOUT
 from .request import resolve
 from .validity import GONE_FROM_SERVER
 
@@ -29,59 +30,56 @@ log = logging.getLogger("aiolocks")
 
 @final
 class Lease(NameHints):
-    """The right to act until a moment, renewed in the background until it is released.
+    """The right to act until a deadline, renewed in the background until it is released.
 
-    Got from `acquire()`, `try_acquire()` or an `async with` block. It belongs to no task: any may use or release it.
-    `async with lease:` stops its body if the lease is lost, and releases it at the end.
+    `acquire()`, `try_acquire()` and `async with` blocks give it. Any task may use or release it.
+    `async with lease:` cancels its body if the lease is lost, and releases the lease at the end.
     """
 
-    __slots__ = ("__weakref__", "_body", "_state")
+    __slots__ = ("__weakref__", "_block", "_state")
 
     def __init__(self, state: LeaseState) -> None:
         self._state = state
-        self._body: Block | None = None
+        self._block: Block | None = None
 
     @property
     def name(self) -> str:
-        """What is held, as the caller named it."""
+        """The name that is held, as the caller gave it."""
         return self._state.grantor.name
 
     @property
     def token(self) -> str:
-        """The random token that proves who holds it. Keep it out of logs."""
+        """The random token that proves who holds the name. Keep it out of logs."""
         return self._state.request.token.decode()
 
     @property
     def fencing_token(self) -> int:
-        """A number that grows with every grant of the name: hand it to the resource, which rejects smaller ones."""
+        """A number that grows with every grant of the name. Send it to the resource, which rejects smaller ones."""
         return self._state.fence
 
     @property
     def fencing_tokens(self) -> Mapping[str, int]:
-        """The fencing token of each name: a `MultiLock` has several, and every other lease the one.
-
-        Hand to each resource that of its own name.
-        """
+        """The fencing token of each name. Only a `MultiLock` has several. Send each resource the one of its name."""
         state = self._state
         return state.grantor.fencing_tokens(state.request, state.fence)
 
     @property
     def held(self) -> bool:
-        """Whether the lease is certainly valid now, by the clock. False once lost or released."""
+        """Whether the lease is certainly valid now, by the local clock. False once lost or released."""
         return self._state.held
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ended before it was released, by the clock."""
+        """Whether the lease ended before it was released, by the local clock."""
         return self._state.lost
 
     def remaining(self) -> float:
-        """Return the seconds of certain validity left by the local clock; 0.0 once lost or released."""
+        """Return the seconds of certain validity left, by the local clock. 0.0 once lost or released."""
         state = self._state
         return max(state.deadline - state.context.clock(), 0.0) if not state.over else 0.0
 
     def check(self) -> None:
-        """Return if the lease is held; cheap enough to call before every write.
+        """Return if the lease is held. Cheap enough to call before every write.
 
         Raises:
             LeaseLostError: It was lost, or released.
@@ -89,21 +87,21 @@ class Lease(NameHints):
         self._state.check()
 
     async def wait_lost(self) -> bool:
-        """Wait until the lease is over: True when it was lost, False when it was released. Cancelling is harmless."""
+        """Wait until the lease is over. Return True if it was lost, False if released. Cancelling is harmless."""
         await self._state.wait_over()
         return self._state.lost
 
     async def renew(self, ttl: Duration | None = None) -> bool:
-        """Ask for *ttl* from now (its own TTL if left out); what was granted before is never shortened.
+        """Ask for *ttl* from now. A longer earlier grant is never shortened.
 
         Args:
-            ttl: Seconds, or a timedelta.
+            ttl: Seconds, or a timedelta. Left out: the lease's own TTL.
 
         Returns:
             True if the server confirmed it; False if the lease is lost or was released.
 
         Raises:
-            RedisError: Not confirmed. The lease goes on until its deadline. The same after a cancellation.
+            RedisError: Not confirmed. The lease lasts until its deadline. The same after a cancellation.
         """
         state = self._state
         ttl = round(check_ttl(state.request.ttl if ttl is None else ttl) * 1000) / 1000
@@ -121,46 +119,46 @@ class Lease(NameHints):
         return state.held
 
     async def guard(self, *commands: Command) -> list[Reply]:
-        """Send commands of your own, to be run together, atomically, and only if this is still the current lease::
+        """Run commands of your own on the server, together and atomically, if this is still the current lease::
 
             balance, _ = await lease.guard(("INCRBY", "account:42", -10), ("RPUSH", "log", "took 10"))
 
-        Redis itself looks whether the lease is held when it runs them, so no pause and no late packet can let a former
-        holder write. A request that is sent again, because its answer was lost, is carried out once.
+        Redis itself checks the lease when it runs them, so no pause and no late packet lets a former holder write. A
+        request that is sent again, because its reply was lost, runs once.
 
-        They run as in a Lua script. Keys are the caller's own: no prefix is added. Commands that wait, that belong to a
-        connection or a transaction, or that run a script are refused; on a Cluster, so are keys in another slot than
-        the lock's name. Guards of one lease follow one another.
+        They run as in a Lua script. Keys are the caller's own, without a prefix. Commands that block, that belong to a
+        connection or a transaction, or that run a script are refused. On a Cluster, so are keys in another slot than
+        the lock's name. Guards of one lease run one after the other.
 
-        Of a lease that holds several names, or all levels of a path, each must be held; on a Cluster, names in
-        different slots cannot guard. Nor can a `Redlock`: no one server knows whether a majority still has its lease.
-        There, have what is written to compare `fencing_token`, or guard by a `Lock` on that server.
+        If the lease holds several names, or all levels of a path, each must be held. On a Cluster, names in different
+        slots cannot guard. A `Redlock` cannot guard either, because no single server knows whether a majority still
+        has its lease. There, let the resource compare `fencing_token`, or guard by a `Lock` on that server.
 
         Args:
-            commands: Tuples of str, bytes, int and float, such as ``("SET", key, value)``; up to 4,000 words in all.
+            commands: Tuples of str, bytes, int and float, such as ``("SET", key, value)``. Up to 4,000 words in all.
 
         Returns:
-            What each command answered, as Redis says it (RESP 2), which is ``b"OK"``, an int, bytes, None, or a list.
-            With `decode_responses`, str in place of bytes.
+            The reply to each command, as Redis gives it (RESP 2): ``b"OK"``, an int, bytes, None, or a list. With
+            `decode_responses`, str in place of bytes.
 
         Raises:
             TypeError, ValueError: Not such commands, or the lease of a `Redlock`. Nothing was sent.
             LeaseLostError: The lease was lost, or released. Nothing was written.
-            ResponseError: One of them failed, and those behind it were not run. Those before it stay: Redis has no
-                rollback.
-            RedisError: Not confirmed while the lease lasted, or within 10 s: they may have been run, but once at most.
-                The same after a cancellation.
+            ResponseError: One of them failed, and the later ones were not run. The earlier ones stay, because Redis has
+                no rollback.
+            RedisError: Not confirmed while the lease lasted, or within 10 s. They may have run, at most once. The same
+                after a cancellation.
         """
         return await guard(self._state, commands)
 
     async def release(self) -> bool:
-        """Let go, so that the next waiter gets it; may be called again.
+        """Release the lease, so that the next waiter gets it. Calling it again is harmless.
 
         Returns:
-            True if this call ended a live lease; False if it was lost or already released.
+            True if this call ended a live lease. False if it was lost or already released.
 
         Raises:
-            RedisError: Refused, or not confirmed within the TTL or 10 s. The lease is not renewed any more; the release
+            RedisError: Refused, or not confirmed within the TTL or 10 s. The lease is no longer renewed. The release
                 goes on in the background, and the lease ends with its TTL at the latest.
 
         After a cancellation the release goes on in the background.
@@ -169,53 +167,53 @@ class Lease(NameHints):
         now = state.context.clock()
         valid = state.end(now)
         state.unlist()
-        release = state.release_on_server(now, LONGEST_RELEASE if valid else None)
+        release = state.release_on_server(now, RELEASE_TIMEOUT if valid else None)
         if not valid:
             return False
-        if release is None or release.waited is None:  # others share the lease, so that there is nothing to wait for
+        if release is None or release.waited is None:  # other holds share the lease, so there is nothing to wait for
             return True
         await release.waited
         try:
             ended = release.outcome()
-        except Exception:  # the text is made only now, because it costs time
+        except Exception:  # the text is made only here, because it takes time
             with Doing(f"releasing {state.what}"):
                 raise
         if ended is False:
             log.warning("%s", state.error(GONE_FROM_SERVER))
-        return ended is not False  # None: an attempt whose answer was lost must have ended it
+        return ended is not False  # P10: with None, an earlier try without a reply may have ended it
 
     async def hand_off(self, ttl: Duration | None = None) -> str:
-        """Renew it, end it here, and return a text with which another process goes on: ``await lock.adopt(text)``.
+        """Renew it, end it here, and return a text with which another process adopts it: ``await lock.adopt(text)``.
 
         ::
 
             lease = await lock.try_acquire()  # in a web handler; None: it is busy
             await redis.lpush("jobs", await lease.hand_off(ttl=60))
 
-        From then on nobody renews it, and it lasts *ttl* seconds or what was granted before, whichever is more. It must
-        be adopted within that time, or it is free for the next waiter; nobody comes in between. This lease is over as
-        if it had been released, also inside its block, which then ends without releasing anything.
+        From then on it is not renewed. It lasts *ttl* seconds, or as long as it was granted before if that is longer.
+        If it is not adopted in that time, the next waiter gets it; no other caller comes in between. This lease is over
+        as if it had been released, also inside its block, which then ends without a release.
 
-        Whoever reads the text owns the lease: send it where you would send a password, and keep it out of logs.
-        Commands that this lease guards are awaited first.
+        Any reader of the text can adopt the lease, so send it as you would send a password, and keep it out of logs.
+        Guards of this lease that are running are awaited first.
 
         Args:
-            ttl: Seconds, or a timedelta; left out: the lease's own TTL.
+            ttl: Seconds, or a timedelta. Left out: the lease's own TTL.
 
         Raises:
             LeaseLostError: The lease is lost, or was released.
             RuntimeError: It is one of an `upgrade()`, or is being upgraded, or its task holds the `RLock` several
-                times. It goes on as before.
-            TypeError: It is of a `Redlock`. It goes on as before.
+                times. It lasts as before.
+            TypeError: It is of a `Redlock`. It lasts as before.
             RedisError: Not confirmed while the lease lasted, or within 10 s. The lease is released.
 
-        After a cancellation the lease is released as well, in the background if need be.
+        After a cancellation the lease is released too, in the background if necessary.
         """
         with Doing(f"handing off {self._state.what}"):
             return await self._state.context.session.hand_off(self._state, ttl)
 
     def upgrade(self, *, timeout: Duration | Unset | None = UNSET) -> "Hold":
-        """Return a block that holds alone what this lease of `RWLock.upgradeable` shares with readers.
+        """Return a block that holds exclusively the name that this lease of `RWLock.upgradeable` shares with readers.
 
         ::
 
@@ -223,72 +221,71 @@ class Lease(NameHints):
                 async with lease.upgrade(timeout=5) as alone:
                     ...
 
-        It goes before all who wait, and lets no new readers in until those there have gone. Its lease is one of its
-        own, with a fencing token larger than theirs. After the block this lease is what it was.
+        It goes ahead of all waiters, and no new reader gets in until the present ones have gone. The block has a lease
+        of its own, with a larger fencing token than theirs. After the block this lease is as before.
 
         Args:
             timeout: Seconds to wait for the readers. Left out: `acquire_timeout`. None waits for ever; 0 asks once.
 
         Raises:
-            RuntimeError: At once: this is not a lease of `RWLock.upgradeable`; for two readers would wait for each
-                other. On entering: this task is inside such a block, and would wait for itself.
-            AcquireTimeoutError: On entering: readers stayed all the time; this lease is held all the same.
-            LeaseLostError: On entering: this lease is lost, or was released. On leaving: the block's own lease was
-                lost, and the body raised nothing of its own.
-            RedisError: On entering: Redis could not be asked.
+            RuntimeError: At once if this is not a lease of `RWLock.upgradeable`, as two readers would wait for each
+                other. On entering if this task is inside such a block, and would wait for itself.
+            AcquireTimeoutError: On entering if readers stayed all the time. This lease is still held.
+            LeaseLostError: On entering if this lease is lost, or was released. On leaving if the block's own lease was
+                lost, and the body raised no exception of its own.
+            RedisError: On entering if Redis could not be asked.
 
-        After a cancellation this lease is held as before, and the upgrade is not waited for.
+        After a cancellation this lease is held as before, and the upgrade does not wait any longer.
         """
         state = self._state
         if state.changes is None:
             raise RuntimeError(f"{state.what}: only a lease of RWLock's `upgradeable` can be upgraded")
         asking = state.changes.upgrade(state, timeout)
-        return Hold(lambda: asking().acquire(Lease, must=True), state.what)
+        return Hold(lambda: asking().acquire(Lease), state.what)
 
     async def downgrade(self) -> None:
-        """Go on as a reader: others may read beside it from now on, and no other holder has written in between.
+        """Go on as a reader. From now on others can read too, and no other holder has written in between.
 
         For leases of `RWLock.write` and `RWLock.upgradeable`. Asking again is harmless.
 
         Raises:
-            RuntimeError: It is a lease of something else, or of an `upgrade()`, which ends with its block.
+            RuntimeError: It is a lease of another kind, or of an `upgrade()`, which ends with its block.
             LeaseLostError: It is lost, or was released.
-            RedisError: Not confirmed: take it for a read lease that may still keep others out. The same after a
+            RedisError: Not confirmed. Treat it as a read lease that may still keep others out. The same after a
                 cancellation.
         """
         state = self._state
         if state.changes is None:
             raise RuntimeError(
-                f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; one that was "
-                "upgraded, by leaving its block"
+                f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; an upgraded "
+                "one, by leaving its block"
             )
         await state.changes.downgrade(state)
 
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        """Enter a block whose body is stopped when the lease is lost.
+        """Enter a block whose body is cancelled when the lease is lost.
 
         Raises:
             LeaseLostError: It is lost already, or was released.
             RuntimeError: A block with this lease is open already.
         """
-        task = asyncio.current_task()  # in whichever task this is awaited
-        # equivalent: constant, without a task nothing is cancelled
-        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+        task = asyncio.current_task()  # the block is this task's, also if another one awaits the coroutine
+        return as_coroutine(self._enter(task, cancellations(task)))
 
-    async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> "Lease":
+    async def _enter(self, task: Task | None, before: int) -> "Lease":
         self.check()
         if self._state.entered:  # the inner block would release it under the outer one
             raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
-        self._body = Block(self, self._state, task, before)
+        self._block = Block(self, self._state, task, before)
         return self
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        body, self._body = self._body, None
-        if body is None:
+        block, self._block = self._block, None
+        if block is None:
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
-        return as_coroutine(body.leave(exc, calling_frame()))
+        return as_coroutine(block.leave(exc, calling_frame()))
 
     if not TYPE_CHECKING:  # type checkers know without it
         __enter__ = __exit__ = entered_without_async
@@ -299,7 +296,7 @@ class Lease(NameHints):
         return f"<Lease {state.grantor.kind} {self.name!r} fencing_token={state.fence} {status}>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        # To drop a copy would have the lease lapse, as if it were the last that refers to it, while its body goes on.
+        # A copy that is dropped would let the lease lapse, like a last reference, while the body goes on.
         raise TypeError(
             "a lease has one holder, and cannot be copied or pickled; to go on with it in another process, send "
             "text = await lease.hand_off() there"
@@ -308,7 +305,7 @@ class Lease(NameHints):
     def __del__(self) -> None:
         try:
             state = self._state
-        except AttributeError:  # it was never made whole
+        except AttributeError:  # `__init__` did not run
             return
         if not state.over and not state.context.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -316,7 +313,7 @@ class Lease(NameHints):
 
 
 async def _renewal(state: LeaseState, ttl: float) -> float | None:
-    """Ask once to extend the lease; return when that left, or None where the lease is gone."""
+    """Ask once to extend the lease. Return when the request left, or None if the lease is gone."""
     sent_at = state.context.clock()
     answer: asyncio.Future[bool] = state.context.loop.create_future()
     state.grantor.renew(state.request, ttl, partial(resolve, answer))
@@ -330,40 +327,45 @@ def state_of(lease: Lease) -> LeaseState:
 
 @final
 class Hold:
-    """`async with lock.hold(...)`: one acquisition and its block. Use it once at a time."""
+    """`async with lock.hold(...)`: one acquisition and its block. It can be used again once the block is left.
 
-    __slots__ = ("_body", "_in_use", "_of", "_take")
+    Its state is `_in_use`, and `_block` while that is open. Invariant: it has one block at a time.
+    """
 
-    def __init__(self, take: Callable[[], Coroutine[Any, Any, Lease]], of: object) -> None:
-        """*of*: What is held, for `repr`."""
-        self._take = take
+    __slots__ = ("_acquire", "_block", "_in_use", "_of")
+
+    def __init__(self, acquire: Callable[[], Coroutine[Any, Any, Lease]], of: object) -> None:
+        """*of* is shown by `repr`."""
+        self._acquire = acquire
         self._of = of
         self._in_use = False
-        self._body: Block | None = None
+        self._block: Block | None = None
 
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        """Wait for the lease, and raise, as `acquire` does; RuntimeError too if this object is in use."""
-        if self._in_use:
-            raise RuntimeError("this hold is in use already: call hold() again for another block")
-        task = current_task()  # in whichever task this is awaited, see `asyncio.wait_for` before Python 3.12
-        # equivalent: constant, without a task nothing is cancelled
-        return as_coroutine(self._enter(task, 0 if task is None else task.cancelling()))
+        """Acquire the lease as `acquire` does. Also raises RuntimeError if this object is in use."""
+        self._check_free()
+        # The block is this task's, also if another one awaits the coroutine: `asyncio.wait_for` before Python 3.12.
+        task = current_task()
+        return as_coroutine(self._enter(task, cancellations(task)))
 
-    async def _enter(self, task: "asyncio.Task[Any] | None", before: int) -> Lease:
-        if self._in_use:
-            raise RuntimeError("this hold is in use already: call hold() again for another block")
+    async def _enter(self, task: Task | None, before: int) -> Lease:
+        self._check_free()
         self._in_use = True
         try:
-            lease = await self._take()
-            self._body = Block(lease, state_of(lease), task, before)
+            lease = await self._acquire()
+            self._block = Block(lease, state_of(lease), task, before)
         finally:
-            self._in_use = self._body is not None
+            self._in_use = self._block is not None
         return lease
+
+    def _check_free(self) -> None:
+        if self._in_use:
+            raise RuntimeError("this hold is in use already: call hold() again for another block")
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> "CoroutineType[Any, Any, None]":
-        """Release the lease, within 1 s or what is left of it; an outer cancellation goes on afterwards.
+        """Release the lease. Wait for that up to 1 s, or until its end. An outer cancellation is passed on afterwards.
 
         Raises:
             LeaseLostError: It was lost, `on_lost` is "cancel", and the body raised no exception of its own.
@@ -372,11 +374,11 @@ class Hold:
 
     def leave(self, exc: BaseException | None, frame: FrameType) -> "CoroutineType[Any, Any, None]":
         """End the block that *frame* leaves."""
-        body, self._body = self._body, None
-        if body is None:
+        block, self._block = self._block, None
+        if block is None:
             raise RuntimeError("this hold was left already")
         self._in_use = False
-        return as_coroutine(body.leave(exc, frame))
+        return as_coroutine(block.leave(exc, frame))
 
     def __repr__(self) -> str:
         return f"<Hold of {self._of}>"

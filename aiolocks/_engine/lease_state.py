@@ -30,7 +30,7 @@ class Renewer(Protocol):
     def add(self, state: "LeaseState", now: float) -> None:
         """Renew this lease from *now* on."""
 
-    def forget(self, state: "LeaseState") -> None:
+    def stop_renewing(self, state: "LeaseState") -> None:
         """Never renew this lease again."""
 
 
@@ -282,7 +282,7 @@ class LeaseState:
     def stop_renewing(self) -> None:
         """Never renew it again."""
         if self.renewer is not None:
-            self.renewer.forget(self)
+            self.renewer.stop_renewing(self)
             self.renewer = None
 
     def release_on_server(
@@ -310,7 +310,7 @@ class LeaseState:
             self._timer.cancel()
             self._timer = None
         if self.renewer is not None:
-            self.renewer.forget(self)
+            self.renewer.stop_renewing(self)
         if self._over is not None:
             self._over.set()
 
@@ -382,10 +382,3 @@ def loss_error(kind: str, name: str, fence: int, reason: str) -> LeaseLostError:
     return LeaseLostError(
         f"{kind} {name!r}: {reason}; stop acting on it", name=name, fencing_token=fence, reason=reason
     )
-
-
-class Entry(Protocol):
-    """What waits for a block to begin."""
-
-    def open(self, lease: object, state: LeaseState) -> None:
-        """Begin its body, with this lease."""

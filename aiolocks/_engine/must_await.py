@@ -1,18 +1,17 @@
-"""The result of a call that must be awaited: a coroutine that raises if it is used as if it were the answer.
+"""The result of a call that must be awaited: a coroutine that raises a TypeError if it is used in any other way.
 
-``if lock.try_acquire():`` and ``if not lock.locked():`` ask nothing and decide nothing, so they raise a TypeError that
-shows the right call. Python still warns of the coroutine that was never awaited.
+``if lock.try_acquire():`` and ``if not lock.locked():`` would be true without asking Redis, so the TypeError shows the
+right call. Python also warns that the coroutine was never awaited.
 """
 
 import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from types import CoroutineType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, final
 
 from .._core.background import T_co, Wrapped
 from .._core.hints import mark_coroutine_function
-from .._core.options import Duration, Unset
 from .block import calling_frame
 from .lease import Hold, Lease
 
@@ -20,12 +19,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MYPY = False
-"""mypy treats this as True. mypy reports a truth test only of a type without `__bool__`. pyright reports it only of a
-type whose `__bool__` cannot return a bool."""
+"""mypy treats this as True. It reports a truth test of a type without `__bool__`; pyright reports one of a type whose
+`__bool__` never returns."""
 
 if TYPE_CHECKING:
-    # For pyright, an `async def` in a user's Protocol returns this type and no other. It is final in typeshed, as no
-    # class can be derived from it when the program runs.
+    # For pyright, an `async def` in a user's Protocol returns exactly this type. typeshed marks it as final.
     _Native = CoroutineType
 else:
     _Native = Coroutine
@@ -42,14 +40,15 @@ LOCKED = "locked() must be awaited: use `if await lock.locked():`"
 
 
 class MustAwait(Wrapped[T_co], _Native[Any, Any, T_co]):  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
-    """A coroutine like any other, for `await`, tasks, `gather` and `wait_for`; any other use is a TypeError.
+    """A coroutine for `await`, tasks, `gather` and `wait_for`. Any other use is a TypeError.
 
-    Invariant: the inner coroutine is made at once, so that Python warns if it is never awaited.
+    Invariant: the inner coroutine is made at once, so Python warns if it is never awaited.
     """
 
     __slots__ = ("_right",)
 
     def __init__(self, coroutine: Coroutine[Any, Any, T_co], right: str) -> None:
+        """*right* is the text of the errors, which shows the right call."""
         self._coroutine = coroutine
         self._right = right
 
@@ -93,32 +92,27 @@ def must_await(
     return decorate
 
 
-class _Primitive(Protocol):
-    def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Coroutine[Any, Any, Lease]: ...
-
-    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold: ...
-
-
 @final
 class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
-    """What `acquire()` returns: ``lease = await lock.acquire(timeout=5)``, or ``async with lock.acquire(timeout=5):``.
+    """The result of `acquire()`: a coroutine, as in ``lease = await lock.acquire()``, or a block like `hold()`.
 
-    A coroutine like any other, for tasks, `gather` and `wait_for`; or a block, as `hold()` returns it.
+    Its state is `_hold`, which is made when it is first entered. Invariant: the coroutine is closed by then.
     """
 
-    __slots__ = ("_hold", "_permits", "_primitive", "_timeout")
+    __slots__ = ("_hold", "_make_hold", "_of")
 
-    def __init__(self, primitive: _Primitive, timeout: Duration | Unset | None, permits: int) -> None:
-        self._coroutine = primitive._acquire(timeout, permits)
+    def __init__(self, coroutine: Coroutine[Any, Any, Lease], make_hold: Callable[[], Hold], of: object) -> None:
+        """*of* is shown by `repr`."""
+        self._coroutine = coroutine
         self._right = ACQUIRE
-        self._primitive, self._timeout, self._permits = primitive, timeout, permits
+        self._make_hold, self._of = make_hold, of
         self._hold: Hold | None = None
 
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
-        """Begin a block; see `Hold`."""
+        """Enter a block; see `Hold`."""
         if self._hold is None:
             self._coroutine.close()  # it has not started
-            self._hold = self._primitive._hold(self._timeout, self._permits)
+            self._hold = self._make_hold()
         return self._hold.__aenter__()
 
     def __aexit__(
@@ -129,4 +123,4 @@ class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
         return self._hold.leave(exc, calling_frame())
 
     def __repr__(self) -> str:
-        return f"<Acquiring of {self._primitive!r}>"
+        return f"<Acquiring of {self._of!r}>"

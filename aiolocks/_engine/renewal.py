@@ -1,15 +1,15 @@
-"""Renews every lease of one session, each at a third of its TTL, and retries until the lease's own deadline.
+"""Renews every lease of one session, each at a third of its TTL, and retries until the deadline of the lease (P3).
 
-No task: one timer, set for the lease that is due first, and the answers' callbacks. So nothing that goes wrong with
-one renewal can end the others.
+There is no task, only one timer, set for the lease that is due first, and the callbacks of the replies. So a failing
+renewal cannot end the others.
 
-Those that are due at the same time are renewed by one request, if their grantors can do that (see `Together`). What
-such a request leaves open, for one of them or for all, is asked for each by itself, at once.
+W21: leases that are due at the same time are renewed by one request, if their grantors can do that (see `Together`).
+Leases that the request leaves open are renewed singly, at once.
 
-A thread may do the same, which renews while the event loop is blocked. It has a loop and a connection to itself, and
-shares with the session only what each lease says: its deadline, which a confirmed renewal moves, and whether it is
-over. It must not keep a dead handler's lease for ever: it stops renewing when the session's loop has shown no life for
-`max_stall` seconds, and ends when that loop is closed.
+A thread may do the same, with a loop and a connection of its own, while the event loop is blocked. It shares with the
+session only the lease: its deadline, which a confirmed renewal moves, and whether it is over. A dead handler must not
+hold for ever, so the thread stops renewing when the session's loop has shown no life for `max_stall` seconds, and ends
+when that loop is closed.
 """
 
 import asyncio
@@ -20,93 +20,91 @@ import math
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .._core.answers import is_worth_retry, without_room
-from .._core.events import Kind
 from .._core.timing import RENEWALS_PER_TTL, renewal_delay, retry_delay
 from .._redis.connection import ConnectionCancelled
 from .._redis.endpoints import Pipelines
 from .context import Together
 from .lease_state import LeaseState
+from .report import Kind
 
 log = logging.getLogger("aiolocks")
 
-_TOGETHER = 100
-"""Leases renewed in one wake-up of the loop, if they are not overdue: to wake up for each costs more than to renew it,
-and a millisecond's work at a time is as much as a program should notice."""
+_PER_WAKE_UP = 100
+"""Maximum number of leases that one wake-up renews early. A wake-up costs more than a renewal; 100 take about 1 ms."""
 
-_APART = 60.0
-"""Seconds for which each lease is asked for by itself, after a request for many was refused as a whole: in a Cluster,
-where their keys belong to different servers, or as there is no right to one of the keys."""
+_SINGLY_FOR = 60.0
+"""Seconds for which leases are renewed singly after the server has refused a batch as a whole: on a Cluster because
+their keys are on different nodes, or because a key may not be accessed."""
 
 _EARLY = 0.05 / RENEWALS_PER_TTL
-"""Share of a TTL by which a renewal may come early, to go with others."""
+"""Share of a TTL by which a renewal can come early, to share a request with others."""
 
+_LOG_INTERVAL = 60.0
+"""Interval between log lines about failing renewals, in seconds: there may be thousands of leases."""
 
-_QUIET = 60.0
-"""Seconds from one line in the log about renewals that fail to the next: there may be thousands of leases."""
+_RENEW_ALL_INTERVAL = 0.25
+"""Interval between two renewals of all leases, in seconds: a link may be cut again and again."""
 
-_ALL_AGAIN = 0.25
-"""Seconds between two renewals of all leases: a link may be cut again and again."""
-
-_PACE = 0.01
-"""Seconds from one wake-up's share of them to the next: 10,000 at once keep the loop from all else for a second."""
+_WAKE_UP_INTERVAL = 0.01
+"""Interval between wake-ups that renew all leases, in seconds: 10,000 at once block the loop for a second."""
 
 
 @final
-class _Turn:
-    """When a lease is due for its next renewal, and what came of the last ones."""
+@dataclass(slots=True, eq=False)
+class _Renewal:
+    """The next renewal of one lease, and the result of the last ones."""
 
-    __slots__ = ("due", "failures", "renewing", "state")
-
-    def __init__(self, state: LeaseState) -> None:
-        self.state = state
-        self.due = 0.0
-        """When the watchdog looks after it next."""
-        self.failures = 0
-        self.renewing = False
+    state: LeaseState
+    due: float = 0.0
+    """When the watchdog checks the lease next."""
+    failures: int = 0
+    """Failed renewals in a row."""
+    under_way: bool = False
 
 
 @final
 class Watchdog:
-    """The leases to renew, ordered by when.
+    """The leases to renew, in the order in which they are due.
 
-    Most leases are released long before their first renewal, and so are not put in order until that comes near.
+    Most leases are released long before their first renewal, so they are put in order only shortly before that.
 
-    Invariant: a lease in `_live` has exactly one entry in the heap that counts. It is the one of its `due`, when to
-    renew it. While a renewal is on its way, all leases in the request have one together, for the first of their
-    deadlines; after that, each has its own again, for its deadline. So a loss needs no timer of its own. Other entries
-    stay in the heap until they come up, or until they are more than half of it. A lease in `_fresh` has none: it is
-    kept with the time at which it came, and the timer fires before it could be due.
+    Its state is `_fresh`, the leases that are not in order yet, each with the time at which it was added, and `_live`,
+    the others. Invariant: a lease in `_live` has exactly one entry in the heap that counts. That is the one for its
+    `due`, or, while its renewal is under way, the list of all leases in the request, for the earliest of their
+    deadlines. So a loss needs no timer of its own. Other entries stay in the heap until they come up, or are more than
+    half of it. A lease in `_fresh` has no entry: the timer fires before it can be due.
     """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], thread: Pipelines | None = None,
         stalled: Callable[[float, float], bool] | None = None,
     ) -> None:  # fmt: skip
-        """In a *thread* of its own: renew over its pipelines, and while the session's loop is not *stalled*."""
+        """In a *thread* of its own, renew over its pipelines, and only while the session's loop is not *stalled*."""
         self._loop = loop
         self._clock = clock
         self._thread = thread
         self._stalled = stalled
-        self._live: dict[LeaseState, _Turn] = {}  # in the order in which they came, so that a run can be repeated
+        self._live: dict[LeaseState, _Renewal] = {}  # ordered, so that a run can be repeated
         self._fresh: dict[LeaseState, float] = {}
         self.renewed: dict[LeaseState, None] = {}
-        """Those in `_live` that were renewed before; a thread's may be read by others."""
-        self._heap: list[tuple[float, int, _Turn | list[_Turn]]] = []
-        self._apart_until: dict[Together, float] = {}
+        """The leases in `_live` that were renewed before. Other threads may read it."""
+        self._heap: list[tuple[float, int, _Renewal | list[_Renewal]]] = []
+        self._singly_until: dict[Together, float] = {}
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._silent: set[LeaseState] = set()
-        """Those that are not renewed as the session's loop is stalled; each is told of once."""
+        """Leases that are not renewed because the session's loop is stalled. Each is reported once."""
         self._logged_at = -math.inf
         self._all_at = -math.inf
-        """When all were, or will be, renewed at once."""
+        """When all leases were, or will be, renewed at once."""
 
     def add(self, state: LeaseState, now: float) -> None:
         """Renew this lease from *now* on."""
@@ -115,8 +113,8 @@ class Watchdog:
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
 
-    def forget(self, state: LeaseState) -> None:
-        """Never renew this lease again. What is on its way changes nothing any more."""
+    def stop_renewing(self, state: LeaseState) -> None:
+        """Never renew this lease again. A renewal under way no longer changes it (P11)."""
         if state in self._fresh:
             del self._fresh[state]
             return
@@ -129,31 +127,28 @@ class Watchdog:
     def _drop_old_entries(self) -> None:
         # equivalent: and/or + comparison + constant, for speed
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._live):
-            # Of a lease that lives only the entry that counts: with the others the heap would be as long again at once.
+            # Keep only entries that count. With others of live leases the heap would soon be as long again.
             self._heap = [entry for entry in self._heap if self._counts(entry[0], entry[2])]
             heapq.heapify(self._heap)
 
     def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
-        """Renew every lease as soon as may be: the link to a server has gone or come, and with it the data perhaps.
-
-        Only those that are *wanted*, if that is given.
-        """
+        """Renew every lease soon, or every *wanted* one: a link has gone or come, and perhaps the data with it."""
         now = self._clock()
-        if self._all_at <= now:  # else they are about to be: those that were on their way then go along
-            self._all_at = max(now, self._all_at + _ALL_AGAIN)
+        if self._all_at <= now:  # or they soon will be, and leases that were under way join them
+            self._all_at = max(now, self._all_at + _RENEW_ALL_INTERVAL)
         at, count = self._all_at, 0
         self._sort()
-        for turn in self._live.values():
-            if turn.renewing or turn.due <= at or not (wanted is None or wanted(turn.state)):
-                continue  # its answer, or what came instead, is about to come; or it is none of these
-            due = at + count // _TOGETHER * _PACE
+        for renewal in self._live.values():
+            if renewal.under_way or renewal.due <= at or not (wanted is None or wanted(renewal.state)):
+                continue  # its reply or its turn is about to come, or it is not wanted
+            due = at + count // _PER_WAKE_UP * _WAKE_UP_INTERVAL
             count += 1
-            if turn.due > due:
-                self._push(turn, now, due - now)
+            if renewal.due > due:
+                self._push(renewal, now, due - now)
         self._drop_old_entries()
 
     def close(self) -> None:
-        """Renew nothing any more. What is still held runs out, and is told so by a timer of its own."""
+        """Stop renewing. Leases that are still held expire; each gets a timer that marks it lost."""
         if self._thread is None and not self._loop.is_closed():
             for state in (*self._live, *self._fresh):
                 state.watch_deadline()
@@ -168,28 +163,28 @@ class Watchdog:
             self._timer_at = math.inf
 
     def _sort(self) -> None:
-        """Put those in order that have lasted long enough to need it."""
+        """Put the fresh leases in order."""
         fresh, self._fresh = self._fresh, {}
-        for state, came in fresh.items():
-            left = max(state.deadline - came, 0.0)  # a grant that was long on its way leaves less than a TTL
-            turn = self._live[state] = _Turn(state)
-            self._push(turn, came, min(renewal_delay(state.ttl, random.random()), left / 2))
+        for state, added in fresh.items():
+            left = max(state.deadline - added, 0.0)  # less than a TTL if the grant took long to arrive
+            renewal = self._live[state] = _Renewal(state)
+            self._push(renewal, added, min(renewal_delay(state.ttl, random.random()), left / 2))
 
-    def _push(self, turn: _Turn, now: float, delay: float) -> None:
-        due = turn.due = now + delay
-        self._enter(due, now, turn)
+    def _push(self, renewal: _Renewal, now: float, delay: float) -> None:
+        due = renewal.due = now + delay
+        self._enter(due, now, renewal)
 
-    def _enter(self, at: float, now: float, entry: _Turn | list[_Turn]) -> None:
+    def _enter(self, at: float, now: float, entry: _Renewal | list[_Renewal]) -> None:
         heapq.heappush(self._heap, (at, next(self._sequence), entry))
         if at < self._timer_at:
             self._arm(at, now)
 
-    def _counts(self, at: float, entry: _Turn | list[_Turn]) -> bool:
-        """Whether something is to be done for this entry when it comes up; not for a request that was answered."""
+    def _counts(self, at: float, entry: _Renewal | list[_Renewal]) -> bool:
+        """Whether there is something to do when this entry comes up. An answered request's list is empty."""
         return bool(entry) if isinstance(entry, list) else self._lives(entry) and at == entry.due
 
-    def _lives(self, turn: _Turn) -> bool:
-        return self._live.get(turn.state) is turn
+    def _lives(self, renewal: _Renewal) -> bool:
+        return self._live.get(renewal.state) is renewal
 
     def _arm(self, due: float, now: float) -> None:
         if self._timer is not None:
@@ -200,7 +195,7 @@ class Watchdog:
     def _wake(self) -> None:
         self._timer = None
         # equivalent: line dropped, the last time counts
-        self._timer_at = -math.inf  # set again below, once for all
+        self._timer_at = -math.inf  # the timer is set below, once for all
         now = self._clock()
         self._sort()
         self._renew(self._due(now), now)
@@ -209,52 +204,48 @@ class Watchdog:
         else:
             self._timer_at = math.inf
 
-    def _due(self, now: float) -> list[_Turn]:
-        """Take those out of the heap that are due, and a few that soon will be."""
-        due: list[_Turn] = []
+    def _due(self, now: float) -> list[_Renewal]:
+        """Take from the heap the leases that are due, and a few that soon will be."""
+        due: list[_Renewal] = []
         while self._heap:
             at, _, entry = self._heap[0]
-            if isinstance(entry, list):
-                if entry and at > now:
+            if self._counts(at, entry):
+                if at > now and (len(due) >= _PER_WAKE_UP or not _may_come_early(entry, now)):
                     break
-                due += entry
-            elif self._lives(entry) and at == entry.due:
-                if at > now and (len(due) >= _TOGETHER or not _may_come_early(entry, now)):
-                    break
-                due.append(entry)
+                due += entry if isinstance(entry, list) else (entry,)
             heapq.heappop(self._heap)
         return due
 
-    def _renew(self, turns: Sequence[_Turn], now: float, *, apart: bool = False) -> None:
-        """Renew those that need it; as many together as may go together, unless *apart*."""
-        groups: dict[Together, list[_Turn]] = {}
-        for turn in turns:
+    def _renew(self, renewals: Sequence[_Renewal], now: float, *, singly: bool = False) -> None:
+        """Renew the leases that need it, in batches unless *singly*."""
+        batches: dict[Together, list[_Renewal]] = {}
+        for renewal in renewals:
             try:
-                if self._wants_renewal(turn, now):
-                    together = turn.state.grantor.together
-                    if together is None or apart or now < self._apart_until.get(together, now):
-                        self._ask([turn], now)
+                if self._wants_renewal(renewal, now):
+                    batch = renewal.state.grantor.together
+                    if batch is None or singly or now < self._singly_until.get(batch, now):
+                        self._ask([renewal], now)
                     else:
-                        groups.setdefault(together, []).append(turn)
+                        batches.setdefault(batch, []).append(renewal)
             except Exception as defect:
-                self._try_soon(turn, now, defect)
-        for together, group in groups.items():
-            for at in range(0, len(group), together.most):
-                self._ask(group[at : at + together.most], now, together)
+                self._try_soon(renewal, now, defect)
+        for batch, group in batches.items():
+            for at in range(0, len(group), batch.most):
+                self._ask(group[at : at + batch.most], now, batch)
 
-    def _wants_renewal(self, turn: _Turn, now: float) -> bool:
-        """Whether to renew this lease now; if not, see to what else it may need."""
-        state = turn.state
-        if not self._lives(turn):  # the end of a lease before it has ended this one too
+    def _wants_renewal(self, renewal: _Renewal, now: float) -> bool:
+        """Whether to renew this lease now. If not, note its loss, or check it again later."""
+        state = renewal.state
+        if not self._lives(renewal):  # handling an earlier lease in this loop ended it
             return False
-        if now >= state.deadline:
+        if now >= state.deadline:  # P2
             self._lose(state, state.reason)
-        elif turn.renewing or now >= state.validity.renew_until:  # in the latter case, let it run out
-            self._push(turn, now, state.deadline - now)
+        elif renewal.under_way or now >= state.validity.renew_until:  # in the latter case it expires, by `max_hold`
+            self._push(renewal, now, state.deadline - now)
         elif self._stalled is not None and self._stalled(state.options.max_stall, now):
             if state not in self._silent:
                 self._note_stall(state)
-            self._push(turn, now, retry_delay(state.ttl, 1))  # it may come back to life in time
+            self._push(renewal, now, retry_delay(state.ttl, 1))  # the loop may go on in time
         else:
             if self._silent:
                 self._silent.discard(state)
@@ -277,89 +268,90 @@ class Watchdog:
         else:
             state.emit_from_thread(kind, seconds)
 
-    def _ask(self, turns: list[_Turn], now: float, together: Together | None = None) -> None:
-        """Renew all by one request, which is in the heap as a list that is empty once they are answered."""
-        asked: list[_Turn] = []
+    def _ask(self, renewals: list[_Renewal], now: float, batch: Together | None = None) -> None:
+        """Renew all by one request. The heap has its list, which is emptied by the reply."""
+        asked: list[_Renewal] = []
         earliest = math.inf
-        for turn in turns:
-            if self._lives(turn):  # the end of another lease can have ended this one
-                turn.renewing, turn.due = True, math.inf
-                earliest = min(earliest, turn.state.deadline)
-                asked.append(turn)
+        for renewal in renewals:
+            if self._lives(renewal):  # the end of another lease can have ended this one
+                renewal.under_way, renewal.due = True, math.inf
+                earliest = min(earliest, renewal.state.deadline)
+                asked.append(renewal)
         if not asked:
             return
         self._enter(earliest, now, asked)
         try:
-            if together is None or len(asked) == 1:
+            if batch is None or len(asked) == 1:
                 state = asked[0].state
-                tell = partial(self._answered, asked, now)
-                state.grantor.renew(state.request, state.ttl, tell, self._thread)
+                on_result = partial(self._on_result, asked, now)
+                state.grantor.renew(state.request, state.ttl, on_result, self._thread)
             else:
-                leases = [(turn.state.grantor, turn.state.request) for turn in asked]
-                together.renew(leases, partial(self._answered_together, together, asked, now), self._thread)
+                leases = [(renewal.state.grantor, renewal.state.request) for renewal in asked]
+                batch.renew(leases, partial(self._on_results, batch, asked, now), self._thread)
         except Exception as defect:
-            for turn in asked:
-                turn.renewing = False
-                self._try_soon(turn, now, defect)
+            for renewal in asked:
+                renewal.under_way = False
+                self._try_soon(renewal, now, defect)
             asked.clear()
 
-    def _try_soon(self, turn: _Turn, now: float, defect: Exception) -> None:
-        """Log an exception, which must not end the other leases' renewals."""
-        state = turn.state
+    def _try_soon(self, renewal: _Renewal, now: float, defect: Exception) -> None:
+        """Log an exception, which must not end the renewals of the other leases."""
+        state = renewal.state
         log.error("%s: renewing failed", state.what, exc_info=defect)
         self._emit(state, "renewal_failed", max(state.deadline - now, 0.0))
-        self._push(turn, now, retry_delay(state.ttl, 1))
+        self._push(renewal, now, retry_delay(state.ttl, 1))
 
-    def _answered(self, asked: list[_Turn], sent_at: float, renewed: bool | Exception) -> None:
-        for turn in asked:  # the one, unless the answer comes twice
-            self._renewed(turn, sent_at, self._clock(), renewed)
+    def _on_result(self, asked: list[_Renewal], sent_at: float, renewed: bool | Exception) -> None:
+        for renewal in asked:  # the only one, or none if the reply comes twice
+            self._renewed(renewal, sent_at, self._clock(), renewed)
         asked.clear()
 
-    def _answered_together(
-        self, together: Together, asked: list[_Turn], sent_at: float, answers: Sequence[int] | Exception
+    def _on_results(
+        self, batch: Together, asked: list[_Renewal], sent_at: float, answers: Sequence[int] | Exception
     ) -> None:
-        """Take what came for each: 1, or 0 if it must be asked for by itself; or why nothing came."""
+        """Take the answer for each lease of a batch: 1, or 0 to ask for it singly. Or take the error for all."""
         now = self._clock()
         if isinstance(answers, Exception) and not is_worth_retry(answers):
-            self._apart_until[together] = now + _APART
+            self._singly_until[batch] = now + _SINGLY_FOR
             answers = [0] * len(asked)
-        alone: list[_Turn] = []
-        for at, turn in enumerate(asked):
+        alone: list[_Renewal] = []
+        for at, renewal in enumerate(asked):
             if isinstance(answers, Exception):
-                self._renewed(turn, sent_at, now, answers)
+                self._renewed(renewal, sent_at, now, answers)
             elif answers[at] == 1:  # defect: W21-each
-                self._renewed(turn, sent_at, now, True)
+                self._renewed(renewal, sent_at, now, True)
             else:
-                turn.renewing = False
-                alone.append(turn)
+                renewal.under_way = False
+                alone.append(renewal)
         asked.clear()
-        self._renew(alone, now, apart=True)  # defect: W21-apart
+        self._renew(alone, now, singly=True)  # defect: W21-apart
 
-    def _renewed(self, turn: _Turn, sent_at: float, now: float, renewed: bool | Exception) -> None:
-        state = turn.state
-        turn.renewing = False
-        if not self._lives(turn):
+    def _renewed(self, renewal: _Renewal, sent_at: float, now: float, renewed: bool | Exception) -> None:
+        state = renewal.state
+        renewal.under_way = False
+        if not self._lives(renewal):  # P11: a late reply revives nothing, and is no loss
             return
         if isinstance(renewed, Exception):
-            turn.failures += 1
+            renewal.failures += 1
             left = max(state.deadline - now, 0.0)
-            cut_off = isinstance(renewed, ConnectionCancelled)  # as the program ends, which is no trouble to report
-            if not cut_off and now - self._logged_at >= _QUIET:
+            cut_off = isinstance(renewed, ConnectionCancelled)  # the program ends, which is no trouble to report
+            if not cut_off and now - self._logged_at >= _LOG_INTERVAL:
                 self._logged_at = now
                 log.warning(
                     "%s: could not be renewed (%s: %s); it is tried again for %.3g s, until its deadline. For %g s, "
                     "nothing more is logged of renewals that fail",
-                    state.what, type(renewed).__name__, renewed, left, _QUIET,
+                    state.what, type(renewed).__name__, renewed, left, _LOG_INTERVAL,
                 )  # fmt: skip
             self._emit(state, "renewal_failed", left)
-            self._push(turn, now, min(retry_delay(state.ttl, turn.failures), left))
+            self._push(renewal, now, min(retry_delay(state.ttl, renewal.failures), left))
         elif renewed:
-            turn.failures = 0
+            renewal.failures = 0
             self.renewed[state] = None
+            # P3: count from when the request left.
             state.validity.extend(sent_at + state.request.valid_for)  # defect: P1-renewal
-            taken = now - sent_at  # the lease counts from then, and so does its next renewal
+            taken = now - sent_at
             self._emit(state, "renewed", taken)
-            self._push(turn, now, max(renewal_delay(state.ttl, random.random()) - taken, 0.0))
+            self._push(renewal, now, max(renewal_delay(state.ttl, random.random()) - taken, 0.0))
         else:
             self._lose(state, state.refused_as)
 
@@ -372,109 +364,117 @@ class Watchdog:
             state.lose_from_thread(reason)
 
 
-def _may_come_early(turn: _Turn, now: float) -> bool:
-    """Whether the next thing due is a usual renewal, and soon."""
-    usual = not turn.renewing and not turn.failures and now < turn.state.validity.renew_until
-    return usual and turn.due - now <= _EARLY * turn.state.ttl
+def _may_come_early(entry: _Renewal | list[_Renewal], now: float) -> bool:
+    """Whether the entry is for a usual renewal, which is due soon."""
+    if isinstance(entry, list) or entry.under_way or entry.failures:
+        return False
+    return now < entry.state.validity.renew_until and entry.due - now <= _EARLY * entry.state.ttl
 
 
-_LOOK = 0.2
-"""Seconds between the thread's looks at whether the session's loop is closed."""
+_CHECK_INTERVAL = 0.2
+"""Interval at which the thread checks whether the session's loop is closed, in seconds."""
 
-_LONGEST_END = 0.5
-"""Seconds that the end of a session waits for its thread."""
+_END_TIMEOUT = 0.5
+"""Timeout for the end of the thread when the session ends, in seconds."""
+
+
+class _Inner(NamedTuple):
+    """The running thread."""
+
+    loop: asyncio.AbstractEventLoop
+    pipelines: Pipelines
+    watchdog: Watchdog
+    thread: threading.Thread
 
 
 @final
 class ThreadWatchdog:
-    """Starts its thread with the first lease; `close` ends it. All methods belong to the session's thread."""
+    """A `Watchdog` in a thread, which starts with the first lease. All methods belong to the session's thread.
+
+    Its state is `_live`, the leases, and `_inner`, the thread. Invariant: while there are leases, `_beat` is called at
+    least four times in the shortest `max_stall` of any.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
         self._clock = clock
         self._live: set[LeaseState] = set()
-        self._thread: threading.Thread | None = None
-        self._inner: asyncio.AbstractEventLoop | None = None
-        self._pipelines: Pipelines | None = None
-        self._watchdog: Watchdog | None = None
+        self._inner: _Inner | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._beaten_at = 0.0
 
     def add(self, state: LeaseState, now: float) -> None:
         """Renew this lease from *now* on."""
-        self._tell(Watchdog.add, state, now)
+        self._call(Watchdog.add, state, now)
         self._live.add(state)
         if self._beating is not None:
             self._beating.cancel()
         self._beat()  # this lease may allow a shorter stall than the others
 
-    def forget(self, state: LeaseState) -> None:
-        """Never renew this lease again; a renewal on its way changes nothing, because the lease is over."""
+    def stop_renewing(self, state: LeaseState) -> None:
+        """Never renew this lease again. A renewal under way changes nothing, because the lease is over (P11)."""
         if state in self._live:
             self._live.discard(state)
-            self._tell(Watchdog.forget, state)
+            self._call(Watchdog.stop_renewing, state)
 
     def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
-        """Renew every lease that is *wanted*, as soon as may be; the thread itself hears of its own links only."""
+        """Renew every lease soon, or every *wanted* one. The thread does this itself when one of its links changes."""
         if self._live:
-            self._tell(Watchdog.renew_all, wanted)
+            self._call(Watchdog.renew_all, wanted)
 
     @property
     def renewed(self) -> list[LeaseState]:
-        """Those that were renewed before."""
-        return [] if self._watchdog is None else list(self._watchdog.renewed)
+        """The leases that were renewed before."""
+        return [] if self._inner is None else list(self._inner.watchdog.renewed)
 
     def stalled(self, longest: float, now: float) -> bool:
-        """Whether the session's loop has not come round for *longest* seconds. Asked by the thread."""
+        """Whether the session's loop has not run for *longest* seconds. The thread asks this."""
         return self._loop.is_closed() or now - self._beaten_at > longest
 
     def detach_in_fork(self) -> None:
-        """In a forked child, which has no copy of the thread: see `Connection.detach_in_fork`."""
-        if self._pipelines is not None:
-            self._pipelines.detach_in_fork()
+        """In a forked child, which has no copy of the thread, do as `Connection.detach_in_fork`."""
+        if self._inner is not None:
+            self._inner.pipelines.detach_in_fork()
 
     def close(self) -> None:
-        """End the thread, and wait for that: it takes a moment only."""
+        """End the thread, and wait for that; it takes milliseconds."""
         self._live.clear()
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
-        thread, self._thread = self._thread, None
-        if thread is not None and self._inner is not None:  # equivalent: and/or, there are both or neither
-            inner, self._inner, self._watchdog, self._pipelines = self._inner, None, None, None
+        inner, self._inner = self._inner, None
+        if inner is not None:
             try:
-                inner.call_soon_threadsafe(inner.stop)
+                inner.loop.call_soon_threadsafe(inner.loop.stop)
             except RuntimeError:  # it has ended by itself
                 return
-            thread.join(_LONGEST_END)
+            inner.thread.join(_END_TIMEOUT)
 
-    def _tell(self, method: Callable[..., None], *what: object) -> None:
-        if self._inner is None or self._watchdog is None:  # equivalent: and/or, there are both or neither
-            self._start()
-        assert self._inner is not None
-        assert self._watchdog is not None
-        self._inner.call_soon_threadsafe(method, self._watchdog, *what)
+    def _call(self, method: Callable[..., None], *args: object) -> None:
+        inner = self._inner or self._start()
+        inner.loop.call_soon_threadsafe(method, inner.watchdog, *args)
 
-    def _start(self) -> None:
+    def _start(self) -> _Inner:
         self._beaten_at = self._clock()
         try:
-            inner = asyncio.new_event_loop()
+            loop = asyncio.new_event_loop()
         except OSError as error:
             raise without_room(error) or RedisConnectionError(str(error)) from error
-        pipelines = Pipelines(inner, self._clock, lambda: watchdog.renew_all(), lambda: watchdog.renew_all())
-        watchdog = Watchdog(inner, self._clock, pipelines, self.stalled)
+        pipelines = Pipelines(loop, self._clock, lambda: watchdog.renew_all(), lambda: watchdog.renew_all())
+        watchdog = Watchdog(loop, self._clock, pipelines, self.stalled)
         thread = threading.Thread(
-            target=_run, args=(inner, watchdog, pipelines, self._loop), name="aiolocks-watchdog", daemon=True
+            target=_run, args=(loop, watchdog, pipelines, self._loop), name="aiolocks-watchdog", daemon=True
         )
         try:
             thread.start()
-        except BaseException:  # the machine has no thread to spare
-            inner.close()
+        except BaseException:  # the process can start no more threads
+            loop.close()
             raise
-        self._inner, self._pipelines, self._watchdog, self._thread = inner, pipelines, watchdog, thread
+        self._inner = inner = _Inner(loop, pipelines, watchdog, thread)
+        return inner
 
     def _beat(self) -> None:
-        """Show life, four times in the shortest stall that any lease allows."""
+        """Show that the session's loop runs."""
         self._beating = None
         self._beaten_at = self._clock()
         if self._live:
@@ -486,14 +486,14 @@ class ThreadWatchdog:
 def _run(
     inner: asyncio.AbstractEventLoop, watchdog: Watchdog, pipelines: Pipelines, outer: asyncio.AbstractEventLoop
 ) -> None:
-    def look() -> None:
+    def check() -> None:
         if outer.is_closed():
             inner.stop()
         else:
-            inner.call_later(_LOOK, look)
+            inner.call_later(_CHECK_INTERVAL, check)
 
     try:
-        inner.call_soon(look)
+        inner.call_soon(check)
         inner.run_forever()
     finally:
         watchdog.close()
@@ -503,8 +503,8 @@ def _run(
 
 
 async def _settle() -> None:
-    """Let what `close` has cancelled run its course."""
+    """Let the tasks end that `close` has cancelled."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
-        await asyncio.wait(others, timeout=_LONGEST_END)
+        await asyncio.wait(others, timeout=_END_TIMEOUT)
     await asyncio.sleep(0)

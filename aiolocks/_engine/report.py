@@ -1,32 +1,68 @@
 """The events of one acquisition, all under one number."""
 
+import contextlib
 from typing import TYPE_CHECKING, final
 
 from .._core import events
 
 if TYPE_CHECKING:
     from .context import Grantor
+    from .request import Request
+
+Kind = events.Kind
 
 
 @final
 class Report:
-    """Emits the events of one acquisition. It exists only if there are listeners, or the log is at DEBUG level."""
+    """Emits the events of one acquisition. It exists only if there are listeners, or the log is at DEBUG level.
 
-    __slots__ = ("_grantor", "_number", "asked_at")
+    Its state is the number of the acquisition and when the caller asked. Invariant: neither changes.
+    """
+
+    __slots__ = ("_asked_at", "_grantor", "_number")
 
     def __init__(self, grantor: "Grantor", asked_at: float | None = None) -> None:
+        """*asked_at* is None if nothing listened when the caller asked."""
         self._grantor = grantor
         self._number = events.number()
-        self.asked_at = asked_at
-        """When the caller asked; None: nothing listened then."""
+        self._asked_at = asked_at
 
-    def emit(self, kind: events.Kind, seconds: float, fence: int = 0) -> None:
+    def emit(self, kind: Kind, seconds: float, fence: int = 0) -> None:
         """Emit an event; *seconds* means what `events.Event` says of its kind."""
         grantor = self._grantor
         fields = (kind, grantor.name, grantor.kind, seconds, fence, self._number)
         events.emit(events.new(events.Event, fields))
 
+    def waited(self, request: "Request", now: float) -> float:
+        """Return how long the caller has waited: since it asked, or since its first request left."""
+        since = request.asked_at if self._asked_at is None else self._asked_at
+        return 0.0 if since is None else now - since
 
-def wanted() -> bool:
-    """Whether events are to be reported now. The level of the log can change at any time."""
-    return bool(events.listeners) or events.log.isEnabledFor(10)  # DEBUG
+    def emit_end(self, request: "Request", kind: Kind) -> None:
+        """Report that the acquisition ended without a lease."""
+        request.call_when_busy(None)
+        self.emit(kind, self.waited(request, self._grantor.context.clock()))
+
+    def emit_failure(self, request: "Request", error: BaseException, *, late: bool) -> None:
+        """Report that the acquisition ended with *error*; *late* if that is the caller's timeout."""
+        if isinstance(error, GeneratorExit):  # the coroutine is destroyed, in any thread, and perhaps after its loop
+            with contextlib.suppress(RuntimeError):
+                self._grantor.context.loop.call_soon_threadsafe(self.emit_end, request, "cancelled")
+        else:
+            kind: Kind = "cancelled" if not isinstance(error, Exception) else "timed_out" if late else "failed"
+            self.emit_end(request, kind)
+
+
+def begin(grantor: "Grantor", request: "Request") -> Report | None:
+    """Return a report that begins now, if events are wanted now. The level of the log can change at any time."""
+    if not events.listeners and not events.log.isEnabledFor(10):  # DEBUG
+        return None
+    report = Report(grantor, grantor.context.clock())
+    if request.wait:
+        request.call_when_busy(lambda: report.emit("waiting", report.waited(request, grantor.context.clock())))
+    return report
+
+
+def current(report: Report | None, grantor: "Grantor") -> Report | None:
+    """Return *report*. If there is none, return a new one if there are listeners by now."""
+    return Report(grantor) if report is None and events.listeners else report

@@ -238,7 +238,7 @@ def end(part: Part, on_result: ResultCallback = lambda ended: None) -> Release:
     context = part.grantor.context
     release = context.undos.under_way.get(part.request.token)
     if release is not None:  # W14: the context knows one undo of a token; a second would outlive the session
-        release.tell_too(done)
+        release.add_callback(done)
     else:
         release = context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)
     return release

@@ -92,11 +92,11 @@ class Tracking:
             self._new[state] = None
             self._schedule_reading()
 
-    def forget(self, state: LeaseState) -> None:
+    def stop_renewing(self, state: LeaseState) -> None:
         """Neither renew nor track this lease again."""
         renewer = self._renewer_of(state)
         if renewer is not None:
-            renewer.forget(state)
+            renewer.stop_renewing(state)
         if self._new.pop(state, self) is self:
             for watch in self._watches.pop(state, ()):
                 self._drop(watch)

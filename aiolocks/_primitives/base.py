@@ -7,6 +7,7 @@ one object.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,13 +18,13 @@ from .._core.kinds import KINDS
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
 from .._core.values import Holder, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
-from .._engine.block import Enterable
+from .._engine.block import ExitHandle, SharedContextManager
 from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
 from .._engine.extension import Extension
 from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import Entry, LeaseState, ModeChanges, loss_error
+from .._engine.lease_state import LeaseState, ModeChanges, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
@@ -44,7 +45,7 @@ _TURNS = 3
 _INSTEAD = {kind.name: f"; {kind.instead}" for kind in KINDS if kind.instead}
 
 
-class Acquirable(NameHints, Enterable[Lease]):
+class Acquirable(NameHints, SharedContextManager[Lease]):
     """The base of the primitives; not for use by itself."""
 
     _kind: ClassVar[str]
@@ -84,25 +85,25 @@ class Acquirable(NameHints, Enterable[Lease]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
-        return self._new_acquisition(self._options.acquire_timeout, self._amount, entering=True).acquire(
-            Lease, must=True, block=block
-        )
+    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, Lease]:
+        acquisition = self._new_acquisition(self._options.acquire_timeout, self._amount, entering=True)
+        return acquisition.acquire(Lease, block=block)
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout)
-        return Hold(lambda: self._new_acquisition(seconds, permits, entering=True).acquire(Lease, must=True), self)
+        return Hold(lambda: self._new_acquisition(seconds, permits, entering=True).acquire(Lease), self)
+
+    def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
+        return Acquiring(self._acquire(timeout, permits), partial(self._hold, timeout, permits), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the holder; another task may have called `acquire`.
-        return await self._new_acquisition(self._timeout(timeout), permits, entering=True).acquire(
-            Lease, must=True, by_hand=True
-        )
+        return await self._new_acquisition(self._timeout(timeout), permits, entering=True).acquire(Lease, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(self._session().context, asyncio.current_task()):
             return None
-        return await self._new_acquisition(0.0, permits, entering=False).acquire(Lease, must=False, by_hand=True)
+        return await self._new_acquisition(0.0, permits, entering=False).try_acquire(Lease, by_hand=True)
 
     @explains_misuse
     def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
@@ -139,7 +140,7 @@ class Acquirable(NameHints, Enterable[Lease]):
         After an error or a cancellation nothing stays held that was not before: a lease that may have been granted is
         released, or ends within its TTL if Redis cannot be reached.
         """
-        return Acquiring(self, timeout, self._amount)
+        return self._acquiring(timeout, self._amount)
 
     @explains_misuse
     def try_acquire(self) -> MustAwait[Lease | None]:
@@ -186,7 +187,7 @@ class Acquirable(NameHints, Enterable[Lease]):
             return await self._adopt(acquisition)
 
     async def _adopt(self, acquisition: Acquisition) -> Lease:
-        return await acquisition.acquire(Lease, must=True, by_hand=True)
+        return await acquisition.acquire(Lease, by_hand=True)
 
     def _amount_adopted(self, offered: int) -> int:
         """Return the permits or the mode that a lease must have to be adopted here; it has *offered*."""

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal, final
 from .._core.hints import explains_misuse
 from .._core.options import Duration, Replicas, Unset, options_of
 from .._engine.acquire import Acquisition
+from .._engine.block import ExitHandle
 from .._engine.lease import Hold, Lease, state_of
-from .._engine.lease_state import Entry
 from .._redis.clients import Client
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, shared_lease_of
@@ -70,7 +70,7 @@ class RLock(Acquirable):
         if own is not None:
             return own.hold(self._options.on_lost, by_hand=True)
         # equivalent: 2 + True (first), a lock has one permit, and its blocks are listed elsewhere
-        lease = await self._new_acquisition(0.0, 1, entering=False).acquire(Lease, must=False)
+        lease = await self._new_acquisition(0.0, 1, entering=False).try_acquire(Lease)
         return None if lease is None else self._first_of(lease, by_hand=True)
 
     def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
@@ -80,7 +80,7 @@ class RLock(Acquirable):
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         return await self._acquire_or_share(self._timeout(timeout), by_hand=True)
 
-    async def _enter(self, block: Entry) -> Lease:
+    async def _enter(self, block: ExitHandle) -> Lease:
         lease = await self._acquire_or_share(self._options.acquire_timeout)
         block.open(lease, state_of(lease))
         return lease
@@ -96,11 +96,11 @@ class RLock(Acquirable):
                 "it. Give this one a timeout, or start it before the block, or with a context of its own"
             )
         # equivalent: 2 + True, a lock has one permit, and its blocks are listed elsewhere
-        lease = await self._new_acquisition(timeout, 1, entering=False).acquire(Lease, must=True)
+        lease = await self._new_acquisition(timeout, 1, entering=False).acquire(Lease)
         return self._first_of(lease, by_hand=by_hand)
 
     async def _adopt(self, acquisition: Acquisition) -> Lease:
-        return self._first_of(await acquisition.acquire(Lease, must=True), by_hand=True)
+        return self._first_of(await acquisition.acquire(Lease), by_hand=True)
 
     def _first_of(self, lease: Lease, *, by_hand: bool) -> Lease:
         return SharedLease(lease, self._keys.base).hold(self._options.on_lost, by_hand=by_hand)

@@ -190,7 +190,7 @@ class Semaphore(Acquirable):
         After an error or a cancellation nothing stays held: permits that may have been granted are released, or come
         back within the TTL if Redis cannot be reached.
         """
-        return Acquiring(self, timeout, permits)
+        return self._acquiring(timeout, permits)
 
     @explains_misuse
     def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:

@@ -149,11 +149,11 @@ class ScriptedGrantor:
 
     def hold(self, **options: Unpack[_Options]) -> Hold:
         """Return a block, like `Lock.hold`."""
-        return Hold(lambda: self.asking(**options).acquire(Lease, must=True), self)
+        return Hold(lambda: self.asking(**options).acquire(Lease), self)
 
     async def acquire(self, **options: Unpack[_Options]) -> Lease:
         """Return a lease, like `Lock.acquire`. The answer "busy" fails the test."""
-        lease = await self.asking(**options).acquire(Lease, must=False, by_hand=True)
+        lease = await self.asking(**options).try_acquire(Lease, by_hand=True)
         assert lease is not None, "the answer was busy"
         return lease
 

@@ -69,7 +69,7 @@ def _unknown(table: str, word: str) -> Plant:
 
 
 _BY_THE_TASK = """undoing = self.context.undos.under_way.get(request.token)
-if undoing is None or undoing._waiter is None or not undoing._waiter.cancelled():
+if undoing is None or undoing.waited is None or not undoing.waited.cancelled():
     self.deliver(grants)"""
 
 

@@ -242,7 +242,7 @@ def secret_of(text: str) -> str:
 
 def limit_unawaited(patch: pytest.MonkeyPatch, most: int) -> None:
     """Allow at most *most* unanswered releases before blocks wait for their own."""
-    patch.setattr(_release, "MOST_UNAWAITED", most)
+    patch.setattr(_release, "MAX_UNANSWERED", most)
 
 
 def leases_without_timeout_last(patch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -169,7 +169,7 @@ def asking(server: Answering) -> Acquisition:
 
 
 def hold(server: Answering) -> Hold:
-    return Hold(lambda: asking(server).acquire(Lease, must=True), server)
+    return Hold(lambda: asking(server).acquire(Lease), server)
 
 
 def ends_at(main: Callable[[], Coroutine[Any, Any, object]]) -> float:
@@ -221,7 +221,7 @@ def test_the_end_does_not_wait_for_an_undo_that_has_been_silent_for_longer() -> 
     server = serving(lock_release=SILENCE)
 
     async def main() -> None:
-        lease = await asking(server).acquire(Lease, must=True, by_hand=True)
+        lease = await asking(server).acquire(Lease, by_hand=True)
         releasing = asyncio.ensure_future(lease.release())
         await asyncio.sleep(1.5)
         releasing.cancel()
@@ -233,7 +233,7 @@ def test_what_a_program_still_holds_when_it_ends_is_left_to_its_ttl() -> None:
     server = serving()
 
     async def main() -> object:
-        return await asking(server).acquire(Lease, must=True, by_hand=True)
+        return await asking(server).acquire(Lease, by_hand=True)
 
     assert ends_at(main) == 0
     assert not server.times("lock_release")

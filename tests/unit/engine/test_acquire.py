@@ -151,7 +151,7 @@ async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
 async def test_a_confirmation_answered_busy_means_not_acquired() -> None:
     """Who asked once, and heard of the grant when it had lapsed, must not wait for a turn that nobody owes it."""
     grantor = ScriptedGrantor(grants=[After(20, 7), After(10, "busy")])
-    assert await asyncio.wait_for(grantor.asking(ttl=30, timeout=0).acquire(Lease, must=False), 3600) is None
+    assert await asyncio.wait_for(grantor.asking(ttl=30, timeout=0).try_acquire(Lease), 3600) is None
     assert clock() == 30
     assert not grantor.context.tokens
 
@@ -214,7 +214,7 @@ async def test_what_never_left_is_asked_again_for_ten_seconds_too() -> None:
     """There was no connection, and so there is no moment at which it was asked first."""
     grantor = Unconnected(ScriptedGrantor())
     with pytest.raises(RedisConnectionError, match="refused"):
-        await grantor.asking().acquire(Lease, must=True)
+        await grantor.asking().acquire(Lease)
     assert grantor.attempts == [0, 2.5, 5, 7.5]
     assert clock() == 10
 
@@ -284,7 +284,7 @@ async def test_busy_without_waiting_raises_at_once_from_a_block() -> None:
 async def test_busy_after_an_attempt_that_may_still_arrive_is_undone() -> None:
     """P7: the first request went out and was not answered. It may reach Redis later, and be granted to nobody."""
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), "busy"], withdrawals=[RedisConnectionError(), True])
-    assert await grantor.asking(timeout=0).acquire(Lease, must=False) is None
+    assert await grantor.asking(timeout=0).try_acquire(Lease) is None
     await asyncio.sleep(0.1)
     assert_nothing_left(grantor)
     assert len(grantor.times("withdraw")) == 2
@@ -351,7 +351,7 @@ class Replicated(Around):
 @pytest.mark.parametrize("timeout", [None, 0.0, 5.0])
 async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout: float | None) -> None:
     grantor = Replicated(ScriptedGrantor(grants=[After(1, 7)]), 2)
-    lease = await grantor.asking(timeout).acquire(Lease, must=True)
+    lease = await grantor.asking(timeout).acquire(Lease)
     assert clock() == 3
     assert grantor.wanted == [2]
     assert lease.fencing_token == 70
@@ -362,7 +362,7 @@ async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout:
 @pytest.mark.parametrize("timeout", [0.0, 5.0])
 async def test_what_is_busy_asks_no_replicas(timeout: float) -> None:
     grantor = Replicated(ScriptedGrantor(grants=["busy"]), 2)
-    assert await grantor.asking(timeout).acquire(Lease, must=False) is None
+    assert await grantor.asking(timeout).try_acquire(Lease) is None
     assert not grantor.wanted
 
 
@@ -370,7 +370,7 @@ async def test_timeout_while_replicas_are_waited_for_says_so_though_there_was_a_
     stub = ScriptedGrantor(grants=["queued"])
     later(1, stub.hand_over, 7)
     with pytest.raises(RedisTimeoutError, match="stub 'scripted': not known to be on 2 replicas after 5 s"):
-        await Replicated(stub, 60).asking(5.0).acquire(Lease, must=True)
+        await Replicated(stub, 60).asking(5.0).acquire(Lease)
     assert clock() == 5
     assert_nothing_left(stub)
 
@@ -885,7 +885,7 @@ async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -
 
 
 class Primitive:
-    """What `Acquiring` asks of a primitive, by a stub."""
+    """What `Acquiring` is given by a primitive, by a stub."""
 
     def __init__(self, grantor: ScriptedGrantor) -> None:
         self.grantor = grantor
@@ -899,12 +899,15 @@ class Primitive:
         self.asked.append(("a block", timeout, permits))
         return self.grantor.hold()
 
+    def acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
+        return Acquiring(self._acquire(timeout, permits), lambda: self._hold(timeout, permits), self)
+
 
 async def test_what_acquire_returns_is_a_coroutine_or_a_block_and_asks_for_what_it_was_given() -> None:
     primitive = Primitive(ScriptedGrantor())
-    lease = await Acquiring(primitive, 5.0, 3)
+    lease = await primitive.acquiring(5.0, 3)
     assert await lease.release()
-    async with Acquiring(primitive, None, 2) as lease:
+    async with primitive.acquiring(None, 2) as lease:
         lease.check()
     assert not lease.held
     assert primitive.asked == [("by hand", 5.0, 3), ("a block", None, 2)]
@@ -914,14 +917,14 @@ async def test_what_acquire_returns_is_a_coroutine_or_a_block_and_asks_for_what_
 
 async def test_an_acquire_that_is_closed_before_it_began_asks_for_nothing_and_says_nothing() -> None:
     primitive = Primitive(ScriptedGrantor())
-    Acquiring(primitive, None, 1).close()
+    primitive.acquiring(None, 1).close()
     gc.collect()
     assert not primitive.asked
 
 
 async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again() -> None:
     primitive = Primitive(ScriptedGrantor())
-    block = Acquiring(primitive, None, 1)
+    block = primitive.acquiring(None, 1)
     with pytest.raises(RuntimeError, match="not entered"):
         await block.__aexit__(None, None, None)
     async with block:

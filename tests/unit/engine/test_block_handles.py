@@ -14,21 +14,20 @@ import anyio
 import pytest
 
 from aiolocks import Lease
-from aiolocks._engine.block import Enterable, as_coroutine
-from aiolocks._engine.lease_state import Entry
+from aiolocks._engine.block import ExitHandle, SharedContextManager, as_coroutine
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.virtual import clock
 from tests.unit.engine.leases import END, and_collect, later, run_by_hand, this_task, until_lost
 
 
-class Scripted(Enterable[Lease]):
+class Scripted(SharedContextManager[Lease]):
     """A primitive by a stub, which grants whatever it is asked for: any number of tasks may be inside."""
 
     def __init__(self, grantor: ScriptedGrantor | None = None) -> None:
         self.grantor = grantor or ScriptedGrantor()
 
-    def _enter(self, block: Entry) -> Coroutine[Any, Any, Lease]:
-        return self.grantor.asking().acquire(Lease, must=True, block=block)
+    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, Lease]:
+        return self.grantor.asking().acquire(Lease, block=block)
 
 
 class Other(Scripted):

@@ -35,7 +35,7 @@ async def holding(said: Any, ttl: float = 30.0) -> AsyncIterator[tuple[Answering
     server = Answering(lambda asked: said if asked.what == "lock_guard" else 1)
     grantor, options = server.grantor(), Options(ttl, None, on_lost="flag")
     state = Acquisition(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None, None)
-    lease = await state.acquire(Lease, must=True)
+    lease = await state.acquire(Lease)
     try:
         yield server, lease
     finally:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import weakref
-from typing import Any
 
 import pytest
 
@@ -24,14 +23,15 @@ BASE = b"stub:scripted"
 # What a task is inside of.
 
 
-def inside(holdings: Holdings[Any], permits: int, base: Base = BASE) -> BodyTask:
+def inside(holdings: Holdings, permits: int, base: Base = BASE) -> BodyTask:
     """Note that the running task has entered a block."""
-    loop = asyncio.get_running_loop()
-    return BodyTask(this_task(), 0, loop, holdings, ScriptedGrantor(), base, permits)
+    grantor = ScriptedGrantor()
+    grantor.context.holdings = holdings
+    return BodyTask(this_task(), 0, grantor, base, permits)
 
 
-def ledger() -> Holdings[Any]:
-    return Holdings[Any](asyncio.get_running_loop(), clock, lambda: None)
+def ledger() -> Holdings:
+    return Holdings(asyncio.get_running_loop(), clock, lambda: None)
 
 
 async def test_permits_of_a_task_s_open_blocks_add_up() -> None:

@@ -120,8 +120,8 @@ async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order
     async with undoing(After(1, True)) as (grantor, request):
         begins = "a" in callers
         release = grantor.context.undo(grantor, request, 130, (lambda _: told.append("a")) if begins else None)
-        release.tell_too(lambda _: told.append("b"))
-        release.tell_too(lambda _: told.append("c"))
+        release.add_callback(lambda _: told.append("b"))
+        release.add_callback(lambda _: told.append("c"))
         await asyncio.sleep(2)
         assert told == list(callers)
         release.finish(None)

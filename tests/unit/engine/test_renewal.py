@@ -231,7 +231,7 @@ class ToldByHand(Around):
 async def test_a_lease_once_seen_lost_stays_lost_though_a_renewal_is_read_before_the_timers_run() -> None:
     """A loop that stood still past the deadline reads what came in time first; the next holder may be at work."""
     grantor = ToldByHand(ScriptedGrantor())
-    lease = await grantor.asking().acquire(Lease, must=True, by_hand=True)
+    lease = await grantor.asking().acquire(Lease, by_hand=True)
     await asyncio.sleep(12)
     ((sent_at, tell),) = grantor.sent
     block_loop(20)
@@ -268,7 +268,7 @@ class Raising(ToldByHand):
 
 async def test_a_renewal_that_raises_is_logged_and_soon_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     grantor = Raising(ScriptedGrantor())
-    lease = await grantor.asking().acquire(Lease, must=True, by_hand=True)
+    lease = await grantor.asking().acquire(Lease, by_hand=True)
     await asyncio.sleep(3600)
     assert await lease.release()
     gaps = [later - sooner for (sooner, _), (later, _) in pairwise(grantor.sent)]
@@ -345,7 +345,7 @@ async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, W
     loop = asyncio.get_running_loop()
     thread = Pipelines(loop, clock, lambda: None, lambda: None)
     watchdog = Watchdog(loop, clock, thread, stalling)
-    lease = await grantor.asking(ttl=30, renew=False).acquire(Lease, must=True)
+    lease = await grantor.asking(ttl=30, renew=False).acquire(Lease)
     state = state_of(lease)
     state.renewer = watchdog
     watchdog.add(state, clock())

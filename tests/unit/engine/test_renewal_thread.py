@@ -37,7 +37,7 @@ def ended() -> None:
 
 async def lease_with(max_stall: float) -> LeaseState:
     """Return a lease that nobody renews yet; it lasts for longer than any of these tests."""
-    state = await ScriptedGrantor().asking(ttl=10**6, renew=False).acquire(lambda state: state, must=True)
+    state = await ScriptedGrantor().asking(ttl=10**6, renew=False).acquire(lambda state: state)
     state.options = Options(10**6, watchdog="thread", max_stall=max_stall)
     return state
 
@@ -62,11 +62,11 @@ async def test_a_loop_that_comes_round_shows_life_four_times_in_the_shortest_sta
     for state in states:
         renewer.add(state, clock())
     assert await longest_without_life(renewer) <= 0.5 + 0.02
-    renewer.forget(states[1])
+    renewer.stop_renewing(states[1])
     assert 0.5 < await longest_without_life(renewer) <= 1.0 + 0.02
     assert timers() == 1
     for state in states:
-        renewer.forget(state)
+        renewer.stop_renewing(state)
     await asyncio.sleep(2)
     assert timers() == 0, "for no lease it need not show life"
     renewer.close()
@@ -117,7 +117,7 @@ async def test_the_thread_begins_with_the_first_lease_and_ends_when_it_is_closed
             renewer.close()
         ended()
         for state in states:
-            renewer.forget(state)  # and nobody to tell
+            renewer.stop_renewing(state)  # and nobody to tell
         assert not threads()
 
 
@@ -136,11 +136,11 @@ def test_of_a_lease_that_has_ended_the_thread_is_told_and_renews_it_no_more() ->
                 renewer.add(state, grantor.context.clock())
                 while not grantor.times("renew") and not lease.lost:
                     await asyncio.sleep(0.005)
-                renewer.forget(state)
+                renewer.stop_renewing(state)
                 await lease.release()
         inner, told = renewer._inner, threading.Event()
         assert inner is not None
-        inner.call_soon_threadsafe(told.set)
+        inner.loop.call_soon_threadsafe(told.set)
         assert await asyncio.to_thread(told.wait, 30)
         renewed = len(grantor.times("renew"))
         await asyncio.sleep(0.25)
@@ -191,7 +191,7 @@ async def test_a_machine_without_a_thread_to_spare_is_an_error_and_nothing_stays
         with pytest.raises(RuntimeError, match="can't start new thread"):
             renewer.add(state, clock())
     gc.collect()  # a loop that was not closed would say so
-    renewer.forget(state)
+    renewer.stop_renewing(state)
     renewer.close()
     renewer.add(state, clock())
     assert len(threads()) == 1

@@ -55,10 +55,10 @@ class Several:
         return Hold(lambda: self.acquire(ttl=ttl, timeout=timeout), self)
 
     async def acquire(self, *, ttl: float = 30.0, timeout: float | None = None) -> Lease:
-        return await self.asking(ttl=ttl, timeout=timeout).acquire(Lease, must=True)
+        return await self.asking(ttl=ttl, timeout=timeout).acquire(Lease)
 
     async def try_acquire(self) -> Lease | None:
-        return await self.asking(timeout=0).acquire(Lease, must=False)
+        return await self.asking(timeout=0).try_acquire(Lease)
 
     def verbs(self) -> list[list[str]]:
         """Return what each was asked, oldest first."""
@@ -343,7 +343,7 @@ async def test_a_grant_of_several_names_that_cannot_be_completed_is_given_back_a
 async def test_to_ask_once_waits_a_second_for_what_is_given_back(undone_in: float, ttl: float, seconds: float) -> None:
     several = Several([7], ["busy"])
     several.stubs[0]._withdrawals = [After(undone_in, True)]
-    assert await several.asking(ttl=ttl, timeout=0).acquire(Lease, must=False) is None
+    assert await several.asking(ttl=ttl, timeout=0).try_acquire(Lease) is None
     assert clock() == pytest.approx(seconds)
     assert bool(several.session.context.undos.under_way) == (undone_in > 1)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -87,6 +87,9 @@ class Whole(Composite):
 
     def needed(self, request: Request) -> int:
         return self._needed
+
+    def grant(self, request: Request) -> NoReturn:
+        raise NotImplementedError
 
 
 def parts_of(*withdrawals: bool | Exception | After | list[bool | Exception]) -> list[Part]:

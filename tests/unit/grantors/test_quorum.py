@@ -85,7 +85,7 @@ async def quorum(*voters: Voter) -> AsyncIterator[Quorum]:
 async def acquire(majority: Quorum, *, ttl: float = TTL, timeout: float | None = None) -> Lease:
     request, options = Request(ttl, 1, wait=timeout is None or timeout > 0), Options(ttl, timeout)
     asking = Acquisition(majority.context, majority, b"orders", request, options, timeout, asyncio.current_task())
-    return await asking.acquire(Lease, must=True)
+    return await asking.acquire(Lease)
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 1.0), (4.0, 1.0), (2.0, 0.5), (0.4, 0.1), (0.1, 0.1)])

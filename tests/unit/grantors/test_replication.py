@@ -25,7 +25,7 @@ async def test_what_ran_out_while_replicas_were_waited_for_is_an_error_and_undon
     server = Answering(lambda asked: {"lock_grant": 7, "lock_release": 1}.get(asked.what, Later(TTL, 1)))
     async with session_of(server) as session:
         with pytest.raises(RedisTimeoutError, match="ran out"):
-            await asking(server.grantor(), timeout).acquire(Lease, must=True)
+            await asking(server.grantor(), timeout).acquire(Lease)
         assert server.times("lock_release") == [TTL]
         assert not session.context.tokens
 
@@ -34,7 +34,7 @@ async def test_a_lease_that_too_few_replicas_have_is_not_granted() -> None:
     server = Answering(lambda asked: {"lock_grant": 7, "lock_release": 1}.get(asked.what, Later(0.05, 0)))
     async with session_of(server):
         with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
-            await asking(server.grantor(), 5.0).acquire(Lease, must=True)
+            await asking(server.grantor(), 5.0).acquire(Lease)
 
 
 @pytest.mark.parametrize("lapsed", [False, True])
@@ -60,9 +60,9 @@ async def test_levels_with_one_fencing_token_are_not_granted_if_replicas_needed_
         chain = AllOf(session.context, "hierarchy", "a/b", grantors, Options(TTL), seal=seal)
         if lapsed:
             with pytest.raises(RedisTimeoutError, match="ran out"):
-                await asking(chain).acquire(Lease, must=True)
+                await asking(chain).acquire(Lease)
             assert len(server.times("lock_release")) == 2
         else:
-            lease = await asking(chain).acquire(Lease, must=True)
+            lease = await asking(chain).acquire(Lease)
             assert lease.fencing_token == 9
             await lease.release()

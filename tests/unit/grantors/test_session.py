@@ -61,11 +61,11 @@ def asking(server: Answering, **options: Any) -> Acquisition:
 
 
 async def acquired(server: Answering, **options: Any) -> Lease:
-    return await asking(server, **options).acquire(Lease, must=True, by_hand=True)
+    return await asking(server, **options).acquire(Lease, by_hand=True)
 
 
 def hold(server: Answering, **options: Any) -> Hold:
-    return Hold(lambda: asking(server, **options).acquire(Lease, must=True), server)
+    return Hold(lambda: asking(server, **options).acquire(Lease), server)
 
 
 def waiting(server: Answering) -> Request:

@@ -54,7 +54,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
     server = silent_to("lock_grant")
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
-            await asking(server).acquire(Lease, must=True)
+            await asking(server).acquire(Lease)
         assert clock() == REPLY_TIMEOUT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
 
@@ -62,7 +62,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
 async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants_all_the_same() -> None:
     server = Answering(lambda asked: Later(3.0, 7) if asked.what == "lock_grant" else 1)
     async with session_of(server):
-        lease = await asking(server).acquire(Lease, must=True)
+        lease = await asking(server).acquire(Lease)
         assert (lease.fencing_token, clock()) == (7, 6)
         await lease.release()
 
@@ -70,7 +70,7 @@ async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants
 async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_release")
     async with session_of(server):
-        lease = await asking(server).acquire(Lease, must=True)
+        lease = await asking(server).acquire(Lease)
         with pytest.raises(RedisTimeoutError):
             await lease.release()
         await asyncio.sleep(TTL)
@@ -80,7 +80,7 @@ async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
 async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_guard")
     async with session_of(server):
-        lease = await asking(server).acquire(Lease, must=True)
+        lease = await asking(server).acquire(Lease)
         with pytest.raises(RedisTimeoutError):
             await guard(state_of(lease), [("INCR", "n")])
         assert patience(server.times("lock_guard"), paused=True) == [1, 2, 4]
