@@ -6,10 +6,10 @@ undo of the request begins before the caller learns of it (P7). It goes on in th
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .block import ExitHandle
 
 L = TypeVar("L")
+B = TypeVar("B")
 
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
@@ -64,9 +65,9 @@ class Acquisition:
         """Kind and name, for messages."""
         return f"{self.grantor.kind} {self.grantor.name!r}"
 
-    async def acquire(
+    def acquire(
         self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
-    ) -> L:
+    ) -> Coroutine[Any, Any, L]:
         """Return the *handle* of the lease once it is granted.
 
         A lease taken *by_hand* is the caller's to release, also by the name. If the lease is for a *block*, that opens.
@@ -76,18 +77,16 @@ class Acquisition:
             RedisError: Redis could not be asked.
             RuntimeError: The manager that made the primitive is closed.
         """
-        lease = await self.try_acquire(handle, by_hand=by_hand, block=block)
-        if lease is None:
-            report = current(self._report, self.grantor)
-            if report is not None:
-                report.emit_end(self.request, "timed_out")
-            raise timed_out(self.grantor, self.request, 0.0)
-        return lease
+        return self._acquire(handle, by_hand, block, self._raise_busy)
 
-    async def try_acquire(
-        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
-    ) -> L | None:
+    def try_acquire(self, handle: Callable[[LeaseState], L], *, by_hand: bool = False) -> Coroutine[Any, Any, L | None]:
         """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
+        return self._acquire(handle, by_hand, None, _none)
+
+    async def _acquire(
+        self, handle: Callable[[LeaseState], L], by_hand: bool, block: "ExitHandle | None", busy: Callable[[], B]
+    ) -> L | B:
+        """Return the handle of the lease, or the result of *busy* if it is busy and the request does not wait."""
         context, closing, state = self.context, self.closing, None
         waiting = None if closing is None else closing.begin(self.grantor.kind, self.grantor.name)
         report = self._report = begin(self.grantor, self.request)
@@ -133,7 +132,13 @@ class Acquisition:
         if request.unanswered:  # an attempt without a reply may still reach Redis
             context.undo(self.grantor, request, context.clock() + request.undo_for)
         self.grantor.forget(request)
-        return None
+        return busy()
+
+    def _raise_busy(self) -> NoReturn:
+        report = current(self._report, self.grantor)
+        if report is not None:
+            report.emit_end(self.request, "timed_out")
+        raise timed_out(self.grantor, self.request, 0.0)
 
     def _begin(self, state: LeaseState, handle: Callable[[LeaseState], L], block: "ExitHandle | None") -> L:
         """Give the lease to its caller."""
@@ -294,3 +299,7 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
         timeout=timeout,
         retry_after=None if retry_after == math.inf else retry_after,
     )
+
+
+def _none() -> None:
+    return None

@@ -93,7 +93,7 @@ class Block:
         elif release is not None and waits:
             # equivalent: line dropped, for speed
             del body  # the garbage collector visits everything that a waiting frame refers to
-            until = state.deadline if state.deadline < now + GRACE else now + GRACE
+            until = min(state.validity.deadline, now + GRACE)
             try:
                 if release.waited is not None:
                     await release.waited

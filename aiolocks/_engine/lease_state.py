@@ -199,7 +199,9 @@ class LeaseState:
         self.body = body
         self.entered = True
         if self.options.on_lost == "cancel":
-            self.call_on_loss(body.stop)
+            self._on_loss = body.stop
+            if not self.options.renewed_in_loop:
+                self.watch_deadline()
 
     def call_on_loss(self, callback: Callable[[], None] | None) -> None:
         """Call *callback* when it is lost, in place of the callback before."""
@@ -261,7 +263,7 @@ class LeaseState:
 
     def end(self, now: float, end: End = End.RELEASED) -> bool:
         """Note that the holder lets it go at *now*; return whether it was valid until then."""
-        if now < self.validity.deadline and not self.over:
+        if self.validity.held_at(now):
             self._finish(end)
             return True
         self.lose(self.reason)

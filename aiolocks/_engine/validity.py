@@ -33,7 +33,7 @@ class End(enum.Enum):
     """The running process is a fork of the holder, which still has the lease."""
 
 
-MOVES: Mapping[End | None, frozenset[End]] = {None: frozenset(End), **{end: frozenset() for end in End}}
+MOVES: Mapping[End | None, tuple[End, ...]] = {None: tuple(End), **dict.fromkeys(End, ())}
 """Which end can follow which state. None: the lease lasts. An end is final."""
 
 _LOSSES = (End.LOST, End.REVOKED, End.FORKED)
@@ -82,7 +82,12 @@ class Validity:
     @property
     def held(self) -> bool:
         """Whether it is certainly valid now."""
-        return self._end is None and not self._session.forked and self._session.clock() < self.deadline
+        return self.held_at(self._session.clock())
+
+    def held_at(self, now: float) -> bool:
+        """Whether it is certainly valid at *now*."""
+        deadline = self._deadline if self._of is None else self._of._deadline
+        return self._end is None and now < deadline and not self._session.forked
 
     @property
     def lost(self) -> bool:
@@ -109,11 +114,12 @@ class Validity:
         return f"not renewed within its {self.ttl:g} s TTL"
 
     def kept_on_server(self, *, revoked: bool) -> float:
-        """Return the local time until which it can keep others out: its deadline, but for a revoked one its TTL.
+        """Return the local time until which it can keep others out: its deadline; if it is revoked, its whole TTL.
 
         W16: the server ends a revoked lease only when its holder releases it, or with its TTL.
         """
-        return max(self.deadline, self._before) + margin(self.ttl) if revoked else self.deadline
+        deadline = self._deadline if self._of is None else self._of._deadline
+        return max(deadline, self._before) + margin(self.ttl) if revoked else deadline
 
     def extend(self, deadline: float) -> None:
         """Count a renewal that the server confirmed. A late one revives nothing."""

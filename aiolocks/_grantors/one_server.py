@@ -116,9 +116,9 @@ class RedisGrantor:
         link = pipeline.ready
         if link is None:
             self.servers.info.publish(self._keys.channels, request.ttl)
-        adoption = next((extension for extension in request.extensions if extension.verb), None)
-        if adoption is not None:
-            return self._take_over(adoption, request, patience)
+        for extension in request.extensions:
+            if extension.verb:
+                return self._take_over(extension, request, patience)
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
         # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
@@ -388,7 +388,8 @@ class RedisGrantor:
         tell: ResultCallback
         request, tell = call.subject, call.reply_to
         if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
-            request.undone(ended=reply == 1)
+            if request.extensions:
+                request.undone(ended=reply == 1)
             tell(reply == 1)
         elif isinstance(reply, Exception):
             if call.link is not None and not isinstance(reply, ResponseError):

@@ -213,7 +213,10 @@ class Session:
     # Services.
 
     def renewer_of(self, state: LeaseState) -> Renewer | None:
-        return self._tracking if state.options.track else self._watchdog_of(state)
+        options = state.options
+        if options.renewed_in_loop and not options.track:
+            return self.watchdog
+        return self._tracking if options.track else self._watchdog_of(state)
 
     async def hand_off(self, state: LeaseState, ttl: Duration | None) -> str:
         return await hand_off(state, ttl)
