@@ -1,7 +1,7 @@
 """The task that runs the body of a block, and how a lost lease stops it: by cancelling it until the block is left.
 
 `Task.cancel` and `uncancel`, as in `asyncio.timeout`, and not an anyio scope: a scope must be left innermost first,
-and blocks are not (exit stacks, generators). The one rule: the task leaves the block as it came, with as many
+and blocks are not (exit stacks, generators). W19, the one rule: the task leaves the block as it came, with as many
 cancellation requests as others made, and none of ours.
 """
 
