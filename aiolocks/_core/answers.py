@@ -227,6 +227,7 @@ async def ride_out(
 
     See `ask_until`.
     """
+    # I4: an outage that is shorter than a lease does not reach the user, where another server takes over.
     again = may_pass if outages else came_too_early  # defect: I4-outages
     return await ask_until(lambda _: ask(), clock, until, again=again, max_pause=_MAX_PAUSE, failed=failed)
 

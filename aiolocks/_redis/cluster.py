@@ -502,6 +502,7 @@ class Redirect:
         moved = isinstance(error, MovedError)
         if moved:
             router.moved(self.route.slot, address)
+        # I1: a call that was given up is never sent on, because its undo may be ahead of it.
         # defect: I1-abandoned
         if call.abandoned or self.count >= _MAX_REDIRECTS or (not moved and not router.may_ask()):
             return False

@@ -123,6 +123,7 @@ local function hand_over(grants, rank)
     if not entry then
       redis.call('ZREM', queue, head) -- W2: a dead session -- defect: W2-dead
     else
+      -- W4: the waiter is granted its own terms, not those of the request that hands over.
       local token, ttl_ms, permits, needed_s = string.match(entry, '^(%S+) (%d+) (%d+) ?(%d*)') -- defect: W4-terms
       -- W11: a session without a channel is called `poll<ms>-…`, and finds its grant at its next re-check.
       local polls = not here and tonumber(string.match(head, '^poll(%d+)%-')) -- defect: W11-polls
