@@ -226,8 +226,8 @@ class ExitHandles:
 class SharedContextManager(Generic[T]):
     """An object that many tasks can enter at the same time; each block gives a T."""
 
-    _kept: tuple[Block, ...] = ()
-    """Open blocks that no handle has."""
+    _kept: "dict[int, list[Block]] | None" = None
+    """Open blocks that no handle has, by the id of the task that entered: leaving costs the same beside any number."""
 
     def __aenter__(self) -> "CoroutineType[Any, Any, T]":
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
@@ -247,7 +247,8 @@ class SharedContextManager(Generic[T]):
         raise NotImplementedError
 
     def _keep(self, block: Block) -> None:
-        self._kept += (block,)
+        kept = self._kept = {} if self._kept is None else self._kept
+        kept.setdefault(id(block.task), []).append(block)
 
     def _take_kept(self) -> Block:
         """Return the block that is left without a handle.
@@ -256,18 +257,22 @@ class SharedContextManager(Generic[T]):
             RuntimeError: There is none, or there are several.
         """
         # W20: the task's only one, or the only one there is.
-        loop, task = _running_loop(), current_task()
-        here = [block for block in self._kept if block.loop is loop]
-        own = [block for block in here if task is not None and block.task is task]
-        found = own if len(own) == 1 else here
+        kept, task = self._kept or {}, current_task()
+        found = [(id(task), block) for block in kept.get(id(task), ()) if task is not None and block.task is task]
+        if len(found) != 1:
+            loop = _running_loop()
+            found = [(key, block) for key, blocks in kept.items() for block in blocks if block.loop is loop]
         if len(found) == 1:
-            self._kept = tuple(block for block in self._kept if block is not found[0])
-            return found[0]
+            key, block = found[0]
+            kept[key].remove(block)
+            if not kept[key]:
+                del kept[key]
+            return block
         if not found:
             raise RuntimeError(f"{self!r} is not held by a block that could be left here")
         raise RuntimeError(
-            f"{self!r}: {len(here)} blocks of it are open, and __aenter__ and __aexit__ were called by other code than "
-            "an `async with`, so it is not known which of them is left; none is. Let that code keep what hold() "
+            f"{self!r}: {len(found)} blocks of it are open, and __aenter__ and __aexit__ were called by other code "
+            "than an `async with`, so it is not known which of them is left; none is. Let that code keep what hold() "
             "returns, one for each block, and enter and leave that"
         )
 

@@ -119,14 +119,25 @@ async def wrapped(lock: Semaphore) -> AsyncGenerator[Lease]:
 
 
 async def leaves_a_wrapped_block_beside_others(redis: Redis, others: int) -> float:
-    lock = Semaphore(redis, "orders", 2 * MANY)
-    generators = [wrapped(lock) for _ in range(others)]
-    for generator in generators:
+    lock, entered, calls = Semaphore(redis, "orders", 2 * MANY), list[int](), list[int]()
+    ends = [asyncio.Event() for _ in range(others)]
+
+    async def work(end: asyncio.Event) -> None:
+        generator = wrapped(lock)
         await anext(generator)
-    calls = await counted(generators[others // 2].aclose())
-    for generator in generators:
-        await generator.aclose()
-    return calls
+        entered.append(1)
+        await end.wait()
+        calls.append(await counted(generator.aclose()))
+
+    tasks = [asyncio.create_task(work(end)) for end in ends]
+    while len(entered) < others:
+        await asyncio.sleep(0.01)
+    ends[others // 2].set()
+    await tasks[others // 2]
+    for end in ends:
+        end.set()
+    await asyncio.gather(*tasks)
+    return calls[0]
 
 
 async def take(lock: Lock) -> None:
