@@ -24,7 +24,7 @@ from .._core.values import Holder
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Granted, Request, resolve
 from .._redis.pipeline import PendingCall
-from .._redis.scripts import Arguments, NamedScript, load
+from .._redis.scripts import Arguments, PreparedScript, load
 from .one_server import RedisGrantor
 from .parts import Ballot, Composite, Part, end, quorum_of
 from .uptime import too_young
@@ -223,9 +223,11 @@ class Quorum(Composite):
                     ballot.failed[at] = too_young(-reply / 1000)
             self._look(ballot, enough, known)
 
-        script = NamedScript(load(f"redlock/{verb}"), self._keys.base)
+        script = load(f"redlock/{verb}")
+        # Packed each time: a template for each fencing token would serve once.
+        command = PreparedScript(script, script.keys_of(self._keys.base, self._keys.base, args))
         for at, route in enumerate(self._routes):
-            route.submit(script, args, partial(on_reply, at), vote_timeout(ttl))
+            route.submit(command, args, partial(on_reply, at), vote_timeout(ttl))
         await self._wait(known, ttl)
         return ballot
 
