@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sys
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -98,18 +97,12 @@ async def test_what_was_looked_up_once_is_for_the_first_block_that_is_entered_th
     assert not second.held
 
 
-KEPT = pytest.mark.xfail(
-    (3, 12) <= sys.version_info < (3, 14),
-    reason="these Pythons keep the frames above the one that looks up, and with them what the task had",
-)
-
-
 @pytest.mark.parametrize(
     "around",
     [
         pytest.param(lambda primitive: primitive, id="async with"),
         pytest.param(lambda primitive: primitive.grantor.hold(), id="hold"),
-        pytest.param(Delegating, id="a class", marks=KEPT),
+        pytest.param(Delegating, id="a class"),
     ],
 )
 async def test_a_block_keeps_no_task_that_has_ended(around: Any) -> None:
