@@ -119,10 +119,6 @@ class Servers:
             wakeups.forget_addresses()
         for queue in list(self.queues.values()):
             queue.follow()
-        if not router.sharded:  # a channel of a shard is unsubscribed from when its queue follows
-            for wakeups in self._wakeups.values():
-                if not wakeups.own_queues():
-                    wakeups.subscriber.close()
         slots, router.changed = router.changed, set()
         self._on_moved(slots)  # defect: I3-moved
 

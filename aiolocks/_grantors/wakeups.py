@@ -7,7 +7,7 @@ are. It tries to subscribe again, less and less often, until the server that has
 import logging
 from typing import TYPE_CHECKING, Any, final
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from .._core import events
 from .._core.keys import of_shard
@@ -229,7 +229,7 @@ class Wakeups:
         if not isinstance(reply, Exception):
             check_reply(call.command.name, reply)
         if isinstance(reply, NoPermissionError):
-            self._forbidden()
+            self._forbidden(reply)
         elif isinstance(reply, Exception) or not reply[1]:
             self.subscriber.close()
         else:
@@ -239,14 +239,17 @@ class Wakeups:
             log.info("waiters of this client are woken again when it is their turn")
             self.recheck_all()
 
-    def _forbidden(self) -> None:
+    def _forbidden(self, error: ResponseError) -> None:
         if self.polling:  # defect: W11-forbidden
             self._max_pause = _MAX_PAUSE_WITHOUT_RIGHTS
             self.subscriber.close()
-        else:
+        elif isinstance(error, NoPermissionError):
             subscribe = "+ssubscribe" if of_shard(self.prefix(b"")) else "+subscribe"
             # equivalent: constant, the first pause is the same
             self.poll(f"this Redis user lacks the rights {subscribe} and &<prefix>*", rights=True)
+        else:
+            # equivalent: constant, the first pause is the same
+            self.poll("a Cluster older than Redis 7 has no channels for its slots", rights=True)
 
 
 @final
@@ -258,13 +261,7 @@ class ClusterWakeups(Wakeups):
         self._router = router
 
     def prefix(self, channels: bytes) -> bytes:
-        """Return the prefix of this node's channels.
-
-        A Cluster without shard channels sends each message to all nodes. There the prefix names the node, so the node
-        finds the subscribers of its own channel only.
-        """
-        router = self._router
-        return channels + b"{" if router.sharded else b"%b%b:" % (channels, router.id_of(self._pipeline))
+        return channels + b"{"  # every name has a channel of its own, in its slot
 
     def counter(self, channel: bytes) -> Route:
-        return self._router.route(channel) if of_shard(channel) else self._pipeline
+        return self._router.route(channel)

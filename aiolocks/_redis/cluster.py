@@ -12,18 +12,17 @@ nodes answer TRYAGAIN, which is retried like CLUSTERDOWN.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast, final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AskError, MovedError, NoPermissionError, ResponseError
+from redis.exceptions import AskError, MovedError, NoPermissionError
 
-from .._core.answers import NotNowError, RidingOut, recognized
+from .._core.answers import RidingOut
 from .._core.keys import SLOTS, slot_of
-from .._core.replies import UNREADABLE, unreadable
 from .clients import warn_of_missing_right
 from .connection import Connection, ConnectionCancelled, Endpoint, connected
 from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline
@@ -47,8 +46,6 @@ _NO_ASKING = 10.0
 _ASKING = pack(("ASKING",))
 
 _SLOTS = PlainCommand("CLUSTER", "SLOTS")
-_SHARDED = PlainCommand("PUBSUB", "SHARDNUMSUB")
-"""Known since Redis 7.0, like sharded channels."""
 
 
 @final
@@ -57,15 +54,10 @@ class Node(Endpoint):
 
     fails_over = True
 
-    def __init__(
-        self, manager: NodesManager, address: Address, on_unreachable: Callable[[Address], None],
-        greet: Callable[[Any, Address], Awaitable[None]],
-    ) -> None:  # fmt: skip
-        """*greet* is called with each new connection, before anything else is sent over it."""
+    def __init__(self, manager: NodesManager, address: Address, on_unreachable: Callable[[Address], None]) -> None:
         self._manager = manager
         self.address = address
         self._on_unreachable = on_unreachable
-        self._greet = greet
 
     async def connect(self) -> Any:
         terms: dict[str, Any] = dict(self._manager.connection_kwargs)
@@ -74,12 +66,7 @@ class Node(Endpoint):
             terms.pop(other, None)
         host, port = self.address
         connection = make(**terms, host=host, port=port)
-
-        async def connect() -> None:
-            await connection.connect()
-            await self._greet(connection, self.address)
-
-        return await connected(connection, connect)
+        return await connected(connection, connection.connect)
 
     def unreachable(self) -> None:
         self._on_unreachable(self.address)
@@ -107,8 +94,6 @@ class SlotMap:
         self._startup = startup
         self.known = list(startup)
         self.owners: list[Address | None] = [None] * SLOTS
-        self.ids: dict[Address, bytes] = {}
-        """The id that each node has given itself."""
         self._failures = 0
         """Number of failed requests for the slots in a row. Once each node has failed, only an event leads on."""
         self.doubted: Address | None = None
@@ -139,7 +124,6 @@ class SlotMap:
             if not 0 <= first <= last < SLOTS:
                 raise ValueError
             address, *further = (address_of((host or b"").decode(), int(port)) for host, port, *_ in nodes)
-            self.ids[address] = nodes[0][2] if len(nodes[0]) > 2 else b""
             owners[first : last + 1] = [address] * (last + 1 - first)
             others += further
         primaries = dict.fromkeys(address for address in owners if address is not None)
@@ -169,7 +153,6 @@ class Router:
         """Called when slots have changed hands: once for all changes found in one turn of the loop."""
         self.changed: set[int] = set()
         """Slots that have changed hands; `on_changed` takes them."""
-        self._sharded: bool | None = None
         self._asking_from = -math.inf
         """When calls may go along with ASKING again."""
         self._pipelines: dict[Address, Pipeline] = {}
@@ -182,11 +165,6 @@ class Router:
         self._timer: asyncio.TimerHandle | None = None
         self._reporting: asyncio.Handle | None = None
         self._open = False
-
-    @property
-    def sharded(self) -> bool:
-        """Whether the nodes have channels of their own, so that a message need not go to all of them."""
-        return self._sharded is not False
 
     def route(self, key: bytes) -> "SlotRoute":
         """Return the way to the node that has the keys that begin with *key*."""
@@ -209,7 +187,7 @@ class Router:
         """Return the pipeline to the node at *address*."""
         pipeline = self._pipelines.get(address)
         if pipeline is None:
-            node = Node(self._manager, address, self._unreachable, self._greet)
+            node = Node(self._manager, address, self._unreachable)
             lost, connected = partial(self._lost, address), partial(self._connected, address)
             pipeline = Pipeline(node, self.loop, self._clock, lost, connected)
             self._pipelines[address] = pipeline
@@ -224,10 +202,6 @@ class Router:
         if not host and pipeline is not None:
             host = _address(pipeline)[0]
         return self._manager.remap_host_port(host, port)
-
-    def id_of(self, pipeline: Pipeline) -> bytes:
-        """Return the id of the node of *pipeline*, or an empty text as long as it is unknown."""
-        return self._map.ids.get(_address(pipeline), b"")
 
     def moved(self, slot: int, address: Address) -> None:
         """Record that *slot* is at *address*, as the node that was thought to have it says."""
@@ -300,33 +274,7 @@ class Router:
         self._refreshing = True
         self._refreshed_at = self._clock()
         pipeline = self.node(self._map.next_to_ask(self._answers))
-        pipeline.submit(_SHARDED, (), self._on_sharded, _PATIENCE, unsent=_PATIENCE)
         pipeline.submit(_SLOTS, (), self._on_slots, _PATIENCE, pipeline, unsent=_PATIENCE)
-
-    async def _greet(self, connection: Any, address: Address) -> None:
-        """Learn what even the first request has to name: the kind of channels, and the node's id if they go to all.
-
-        Under another name, waiters of other nodes would not be found.
-        """
-        if self._sharded is None:
-            self._note_channels(await _ask_alone(connection, _SHARDED))
-        if not self.sharded and address not in self._map.ids:
-            slots = await _ask_alone(connection, _SLOTS)
-            if not isinstance(slots, Exception):
-                try:
-                    self._note_slots(slots, self.node(address))
-                except UNREADABLE:
-                    raise unreadable(_SLOTS.name, slots) from None
-
-    def _on_sharded(self, call: PendingCall, reply: Any) -> None:
-        if call.link is not None and call.link.lost is None:
-            self._note_channels(reply)
-
-    def _note_channels(self, reply: Any) -> None:
-        if not isinstance(reply, NotNowError):
-            before, self._sharded = self.sharded, not isinstance(reply, Exception)
-            if before != self._sharded:
-                self._report()
 
     def _on_slots(self, call: PendingCall, reply: Any) -> None:
         self._refreshing = False
@@ -393,15 +341,6 @@ class Router:
     def _report(self) -> None:
         self._reporting = None
         self.on_changed()
-
-
-async def _ask_alone(connection: Any, command: PlainCommand) -> Any:
-    """Return the reply over a *connection* of redis-py that is used for nothing else yet."""
-    try:
-        await connection.send_packed_command(command.eval(()))
-        return await connection.read_response(disable_decoding=True)
-    except ResponseError as error:
-        return recognized(error)
 
 
 def _address(pipeline: Pipeline) -> Address:

@@ -38,9 +38,10 @@ class Subscriber:
     def __init__(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], *,
         on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[bytes], None],
-        on_forbidden: Callable[[], None], on_moved: Callable[[bytes], None] = lambda channel: None,
+        on_forbidden: Callable[[ResponseError], None], on_moved: Callable[[bytes], None] = lambda channel: None,
     ) -> None:  # fmt: skip
-        """*on_moved* gets a shard channel whose slot has moved to another node."""
+        """*on_forbidden* gets the error of a server that this user cannot subscribe to. *on_moved* gets a shard channel
+        whose slot has moved to another node."""
         self._endpoint = endpoint
         self._loop = loop
         self._clock = clock
@@ -178,8 +179,8 @@ class Subscriber:
             self._wanted.clear()
             if link is not None:
                 link.close()
-            if isinstance(message, NoPermissionError):
-                self._on_forbidden()
+            if isinstance(message, NoPermissionError) or "unknown command" in str(message):  # before Redis 7
+                self._on_forbidden(message)
             return
         match message:
             case [b"subscribe" | b"ssubscribe", bytes(channel), _]:

@@ -26,15 +26,14 @@ class Busy(Nodes):
 
     Attributes:
         finds: How many subscriptions that node finds.
+        old: Whether the nodes know no sharded channels, as before Redis 7.
     """
 
-    def __init__(self, *, sharded: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__(1, 2, 3, does=self._does)
         self.owners = [2] * SLOTS
         self.finds = 1
-        if not sharded:
-            for port in (1, 2, 3):
-                self.knows[port, "PUBSUB"] = ResponseError("unknown subcommand")
+        self.old = False
 
     def session(self) -> Session:
         return Session.of(self.client.nodes_manager)
@@ -55,6 +54,8 @@ class Busy(Nodes):
             case "semaphore_resize":
                 return [1] if node.port == 2 else self.moved(asked.keys[0])
             case "SUBSCRIBE" | "SSUBSCRIBE":
+                if self.old:
+                    return ResponseError("unknown command `SSUBSCRIBE`, with args beginning with: `orders`, ")
                 return [asked.what.lower().encode(), asked.words[1], 1]
             case "PUBSUB":
                 return [asked.words[2], found]
@@ -62,23 +63,20 @@ class Busy(Nodes):
                 return 1
 
 
-@pytest.mark.parametrize("sharded", [True, False])
-async def test_even_the_first_request_names_the_channels_of_the_node_that_runs_it(sharded: bool) -> None:
-    """With others, a first `resize` found none of those who wait: each looked for itself, a second later."""
-    nodes = Busy(sharded=sharded)
+async def test_even_the_first_request_names_the_channels_of_the_slots() -> None:
+    """With others, a first `resize` found none of the waiters: each looked for itself, a second later."""
+    nodes = Busy()
     await Semaphore(nodes.client, "orders", 1).resize(2)
     [asked] = nodes[2].runs("semaphore_resize")
-    assert asked.arguments[-2] == (b"aiolocks:wake:{" if sharded else b"aiolocks:wake:id of 2:")
+    assert asked.arguments[-2] == b"aiolocks:wake:{"
     await asyncio.sleep(1)
 
 
-@pytest.mark.parametrize("sharded", [True, False])
 async def test_a_waiter_that_polls_on_a_cluster_is_woken_again_once_the_node_of_the_name_finds_it(
-    sharded: bool, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without channels of shards, a channel has a slot by chance: its node was asked, and never found it."""
     caplog.set_level(logging.INFO, "aiolocks")
-    nodes = Busy(sharded=sharded)
+    nodes = Busy()
     session = nodes.session()
     grantors = [session.grantor(Keys("aiolocks:", "lock", f"{number}")) for number in range(4)]
     nodes.finds = 0
@@ -91,6 +89,22 @@ async def test_a_waiter_that_polls_on_a_cluster_is_woken_again_once_the_node_of_
     assert not polling.polling
     assert all(polling.subscriber.listening(grantor.channel(), clock()) for grantor in grantors)
     assert not any(future.done() for future in asked)
+    session.close()
+    await asyncio.sleep(0)
+
+
+async def test_waiters_poll_on_a_cluster_without_sharded_channels(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = Busy()
+    nodes.old, nodes.finds = True, 0
+    session = nodes.session()
+    asked = session.grantor(Keys("aiolocks:", "lock", "orders")).grant(Request(30.0, 1, wait=True))
+    since = clock()
+    await asyncio.sleep(10)
+    assert nodes.rechecks(BASE, since) >= 30
+    assert "older than Redis 7" in caplog.text
+    subscribed = [each for each in nodes[2].asked if each.what == "SSUBSCRIBE"]
+    assert len(subscribed) <= 4, "tried less and less often"
+    assert not asked.done()
     session.close()
     await asyncio.sleep(0)
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
-from redis.exceptions import AskError, ClusterDownError, MovedError, NoPermissionError, ResponseError, TryAgainError
+from redis.exceptions import AskError, ClusterDownError, MovedError, NoPermissionError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lock
@@ -339,23 +339,6 @@ async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_t
         nodes.does = lambda node, asked: ClusterDownError("The cluster is down") if node.port == 1 else node.port
         assert isinstance(await ask(router, LOW), NotNowError)
         assert [await ask(router, LOW) for _ in range(5)] == [3] * 5
-
-
-@one_by_one("answer, sharded", [
-    ([], True), (ResponseError("unknown subcommand 'SHARDNUMSUB'"), False), (NoPermissionError("NOPERM"), False),
-    (ResponseError("BUSY Redis is busy running a script"), True),
-])  # fmt: skip
-@jumping
-async def test_whether_there_are_channels_of_shards_is_what_a_node_says_that_can(answer: object, sharded: bool) -> None:
-    nodes, changes = Nodes(1), list[bool]()
-    async with router_of(nodes) as router:
-        await ask(router, LOW)
-        nodes.knows[1, "PUBSUB"] = answer
-        router.on_changed = lambda: changes.append(router.sharded)
-        router.refresh()
-        await asyncio.sleep(1)
-        assert router.sharded is sharded
-        assert changes == ([] if sharded else [False]), "the channels of those who wait are others then"
 
 
 async def test_closing_leaves_no_timer_and_opens_nothing() -> None:

@@ -36,7 +36,7 @@ class Heard:
     def on_subscribed(self, channel: bytes) -> None:
         self.subscribed += 1
 
-    def on_forbidden(self) -> None:
+    def on_forbidden(self, error: ResponseError) -> None:
         self.forbidden += 1
 
 
