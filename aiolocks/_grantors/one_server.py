@@ -175,15 +175,20 @@ class RedisGrantor:
         """
 
         def go_on() -> None:
-            undos.go_ahead(*name)
-            ask_on()
+            if waiting is None or not waiting.cancelled():
+                undos.go_ahead(*name)
+                ask_on()
+            if waiting is not None:
+                waiting.cancel()
 
         undos, link, name = self.context.undos, call.link, (self.kind, self.name)
+        waiting: asyncio.TimerHandle | None = None
         if name in undos.pausing or (link is not None and any(map(self._is_release, link.resent))):
             go_on()
             return True
         late = self._route.late(self._is_release)
         if late is not None:
+            waiting = self.context.loop.call_later(self._route.patience, go_on)  # P13: it may never be answered
             late.then(go_on)
         return late is not None
 

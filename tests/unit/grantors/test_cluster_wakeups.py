@@ -159,9 +159,11 @@ class Moving(Nodes):
     def __init__(self, first: object, second: float) -> None:
         super().__init__(1, 2, does=self._does)
         self.first, self.second = first, second
-        self.held = False
+        self.held = self.silent = False
 
     def _does(self, node: Node, asked: Asked) -> object:
+        if node.port == 1 and self.silent:
+            return SILENCE
         if node.port == 1 and self.owners[slot_of(BASE)] != 1:
             return Later(self.first, self.moved(BASE)) if isinstance(self.first, float) else self.first
         match asked.what:
@@ -204,6 +206,22 @@ async def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
     else:
         assert await lease.release()
     await asyncio.sleep(1)
+
+
+async def test_a_release_that_is_never_answered_is_waited_for_no_longer_than_a_reply() -> None:
+    """P13: after many silences, the release waits much longer for its reply; nothing else may wait as long."""
+    nodes = Moving(SILENCE, 0.01)
+    lock = Lock(nodes.client, "orders", ttl=60, wait_release=False)
+    async with lock:
+        nodes.silent = True
+    await asyncio.sleep(4.5)
+    nodes.give(BASE, 2)
+    router_of(nodes).moved(slot_of(BASE), (HOST, 2))
+    asked = clock()
+    assert await lock.try_acquire() is None, "the other node has the lease still"
+    assert 0.9 < clock() - asked < 1.2
+    nodes.silent, nodes.first = False, 0.01
+    await asyncio.sleep(10)
 
 
 async def test_a_caller_that_gives_up_while_a_release_is_awaited_asks_no_more() -> None:
