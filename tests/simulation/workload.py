@@ -207,7 +207,7 @@ class Program:
 
     async def _timed(self, thing: Thing, acquire: Callable[[], Awaitable[Lease]], timeout: float | None) -> Lease:
         """Acquire, and see that the caller's patience is respected. Whoever waits is counted meanwhile."""
-        process, begun = self.process, self.process.monotonic()
+        process, begun, awake_at = self.process, self.process.monotonic(), self.process.boottime()
         stops, asked = process.stops, self._history.now_ns()
         self.waiting[thing.base] += timeout is None
         try:
@@ -219,7 +219,7 @@ class Program:
             raise
         except NotNowError:
             ridden_out = min(REPLY_TIMEOUT, thing.ttl if timeout is None else min(timeout, thing.ttl)) - 0.3
-            if process.monotonic() - begun < ridden_out:
+            if process.boottime() - awake_at < ridden_out:  # a suspended machine rides nothing out
                 self._world.violate(f"I4: {process.name}: an outage was not ridden out")
             raise
         finally:
