@@ -216,12 +216,12 @@ class RedisLock(PlainLock):
         """
         context, asked = state.context, state.request
         now = context.clock()
-        held = Request(asked.ttl, 1, False, chosen)
+        held = Request(asked.terms.ttl, 1, False, chosen)
         held.was_reached()
         context.tokens[chosen] = held
-        buried_ms = round(1000 * max(asked.ttl, LONGEST_RETRY)) if asked.unanswered else 0
+        buried_ms = round(1000 * max(asked.terms.ttl, LONGEST_RETRY)) if asked.unanswered else 0
         until = min(state.deadline, now + REPLY_TIMEOUT)
-        granted = Granted(state.fence, state.deadline - asked.valid_for)
+        granted = Granted(state.fence, state.deadline - asked.terms.valid_for)
         state.hand_off(now)
         try:
             renamed = await grantor.ask_until(until, "rename", (asked.token, chosen, buried_ms))
@@ -236,7 +236,7 @@ class RedisLock(PlainLock):
 
             release = context.undo(grantor, asked, until, release_renamed)
             if not isinstance(error, GeneratorExit):  # a coroutine that is being closed must not wait
-                await release.settle(context.clock() + min(GRACE, asked.ttl))
+                await release.settle(context.clock() + min(GRACE, asked.terms.ttl))
             raise
         context.forget(asked)
         if not renamed:

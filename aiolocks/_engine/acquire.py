@@ -109,8 +109,7 @@ class Acquisition:
                     self.changes,
                 )  # fmt: skip
                 state.renew_from(now)
-                if self.request.extensions or self.request.parts:
-                    self.request.begin_lease()
+                self.request.begin_lease()
         except BaseException as error:
             closed = closing is not None and closing.end(waiting, error)
             late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
@@ -148,7 +147,6 @@ class Acquisition:
             if state.renewer is None:
                 state.watch_deadline()  # without a timer it would stay listed until its task ends
         if state.report is not None:
-            self.request.call_when_busy(None)
             # Before the block checks the clock, and may find the lease lost.
             state.emit_acquired(state.report.waited(self.request, state.begun))
         if block is not None:
@@ -176,10 +174,10 @@ class Acquisition:
                     return None
                 granted = answer if isinstance(answer, Granted) else await request.turn
                 # equivalent: comparison, exactly half is neither
-                if granted.valid_from + request.valid_for - context.clock() >= request.ttl / 2:
+                if granted.valid_from + request.terms.valid_for - context.clock() >= request.terms.ttl / 2:
                     return granted
                 late = await self._extend_late(granted)
-                if late is None or late.valid_from + request.valid_for > context.clock():
+                if late is None or late.valid_from + request.terms.valid_for > context.clock():
                     return late
             except WithdrawnError:
                 pass
@@ -266,15 +264,15 @@ class Acquisition:
         # A coroutine that is being destroyed cannot wait. Where Redis has just been silent, waiting is of no use.
         silent = isinstance(error, UNCERTAIN) and not request.reached
         if not isinstance(error, GeneratorExit) and not silent:
-            await release.settle(context.clock() + min(GRACE, request.ttl))
+            await release.settle(context.clock() + min(GRACE, request.terms.ttl))
 
     def _too_late(self) -> Exception:
         """Return the error to raise when the caller's time is over, by the known reason."""
         request = self.request
         if request.retry_after is not None:
             return timed_out(self.grantor, request, self.timeout or 0.0)
-        trouble = self._trouble or request.trouble
-        if trouble is not None:
+        trouble = self._trouble or request.obstacle
+        if isinstance(trouble, Exception):
             return trouble
         context, late = self.context, "Redis did not answer within"
         if context.pipeline.stuck:
@@ -291,7 +289,7 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     """Return the error for a caller that another holder has kept waiting."""
     state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
     state += "".join(extension.other_obstacle() for extension in request.extensions)
-    retry_after = request.ttl if request.retry_after is None else request.retry_after
+    retry_after = request.terms.ttl if request.retry_after is None else request.retry_after
     when = f"still {state} after {timeout:g} s" if timeout else state
     return AcquireTimeoutError(
         f"{grantor.kind} {grantor.name!r}: {when}",

@@ -49,7 +49,7 @@ class Block:
         self._lease: object = lease  # a block that does not name its lease keeps it too
         self._state = state
         # Count the block under the mode it entered with, even after a downgrade.
-        self._body: BodyTask | None = BodyTask(task, before, state.grantor, state.base, state.request.permits)
+        self._body: BodyTask | None = BodyTask(task, before, state.grantor, state.base, state.request.terms.permits)
         state.enter(self._body)
 
     @property

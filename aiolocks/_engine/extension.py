@@ -74,6 +74,13 @@ class Extension:
             LockError: It must not be.
         """
 
+    def release_arguments(self) -> tuple[bytes | int, ...]:
+        """Return the arguments that the release of a lease takes beyond the usual ones."""
+        return ()
+
+    def on_busy(self, request: "Request") -> None:
+        """Note that another lease is in the way."""
+
     def on_undone(self, request: "Request", *, ended: bool) -> None:
         """Note the reply to an undo of *request*: whether it ended a live lease."""
 

@@ -104,7 +104,7 @@ class Lease(NameHints):
             RedisError: Not confirmed. The lease lasts until its deadline. The same after a cancellation.
         """
         state = self._state
-        ttl = round(check_ttl(state.request.ttl if ttl is None else ttl) * 1000) / 1000
+        ttl = round(check_ttl(state.request.terms.ttl if ttl is None else ttl) * 1000) / 1000
         if not state.held:
             return False
         clock = state.context.clock

@@ -87,8 +87,8 @@ class LeaseState:
         self.request = request
         self.options = options
         self.fence, valid_from = granted
-        deadline = valid_from + request.valid_for  # defect: P1-deadline
-        self.validity = Validity(context, deadline, now, request.ttl, options.max_hold, of)
+        deadline = valid_from + request.terms.valid_for  # defect: P1-deadline
+        self.validity = Validity(context, deadline, now, request.terms.ttl, options.max_hold, of)
         self.task = task
         """The caller, while `Holdings` lists the lease. A lease must not keep a task that has ended."""
         self.report = report
@@ -127,7 +127,7 @@ class LeaseState:
     @property
     def ttl(self) -> float:
         """Seconds."""
-        return self.request.ttl
+        return self.request.terms.ttl
 
     @property
     def begun(self) -> float:
@@ -294,8 +294,6 @@ class LeaseState:
         if not self.on_server:
             return None
         self.on_server = False
-        if self.options.min_hold_ms:
-            self.request.keep_for(self.options.min_hold_ms)
         until = self.validity.kept_on_server(revoked=self.request.revoked)
         if (self.report is not None or events.listeners) and self.validity.end is End.RELEASED:
             then = partial(self._emit_released, now, then)

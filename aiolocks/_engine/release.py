@@ -162,7 +162,7 @@ class Release:
         if self._answered_at is None and not self._request.unanswered:
             self._answered_at = now
         since = self.begun if self._answered_at is None else self._answered_at
-        return now < min(self._until, since + self._request.ttl)
+        return now < min(self._until, since + self._request.terms.ttl)
 
     def outcome(self) -> bool | None:
         """Return `ended`.
@@ -226,7 +226,7 @@ class Release:
             self.finish(None if self._request.silences and not ended else ended)
             return
         self.trouble = ended
-        pause = retry_delay(self._request.ttl, self._failures + 1)
+        pause = retry_delay(self._request.terms.ttl, self._failures + 1)
         if self._undos.clock() + pause >= self._until:
             self.finish(ended)
         elif self._pause is None:

@@ -348,7 +348,7 @@ class Watchdog:
             renewal.failures = 0
             self.renewed[state] = None
             # P3: count from when the request left.
-            state.validity.extend(sent_at + state.request.valid_for)  # defect: P1-renewal
+            state.validity.extend(sent_at + state.request.terms.valid_for)  # defect: P1-renewal
             taken = now - sent_at
             self._emit(state, "renewed", taken)
             self._push(renewal, now, max(renewal_delay(state.ttl, random.random()) - taken, 0.0))

@@ -4,6 +4,7 @@ import contextlib
 from typing import TYPE_CHECKING, final
 
 from .._core import events
+from .extension import Extension
 
 if TYPE_CHECKING:
     from .context import Grantor
@@ -13,19 +14,21 @@ Kind = events.Kind
 
 
 @final
-class Report:
+class Report(Extension):
     """Emits the events of one acquisition. It exists only if there are listeners, or the log is at DEBUG level.
 
-    Its state is the number of the acquisition and when the caller asked. Invariant: neither changes.
+    The request carries it while the caller waits. Its state is whether it has still to report that. Invariant: the
+    number of the acquisition, and when the caller asked, do not change.
     """
 
-    __slots__ = ("_asked_at", "_grantor", "_number")
+    ends_with_grant = True
 
-    def __init__(self, grantor: "Grantor", asked_at: float | None = None) -> None:
-        """*asked_at* is None if nothing listened when the caller asked."""
+    def __init__(self, grantor: "Grantor", asked_at: float | None = None, *, waits: bool = False) -> None:
+        """*asked_at* is None if nothing listened when the caller asked. *waits*: report when others are in the way."""
         self._grantor = grantor
         self._number = events.number()
         self._asked_at = asked_at
+        self._waits = waits
 
     def emit(self, kind: Kind, seconds: float, fence: int = 0) -> None:
         """Emit an event; *seconds* means what `events.Event` says of its kind."""
@@ -38,9 +41,14 @@ class Report:
         since = request.asked_at if self._asked_at is None else self._asked_at
         return 0.0 if since is None else now - since
 
+    def on_busy(self, request: "Request") -> None:
+        if self._waits:
+            self._waits = False
+            self.emit("waiting", self.waited(request, self._grantor.context.clock()))
+
     def emit_end(self, request: "Request", kind: Kind) -> None:
         """Report that the acquisition ended without a lease."""
-        request.call_when_busy(None)
+        self._waits = False
         self.emit(kind, self.waited(request, self._grantor.context.clock()))
 
     def emit_failure(self, request: "Request", error: BaseException, *, late: bool) -> None:
@@ -57,9 +65,9 @@ def begin(grantor: "Grantor", request: "Request") -> Report | None:
     """Return a report that begins now, if events are wanted now. The level of the log can change at any time."""
     if not events.listeners and not events.log.isEnabledFor(10):  # DEBUG
         return None
-    report = Report(grantor, grantor.context.clock())
+    report = Report(grantor, grantor.context.clock(), waits=request.wait)
     if request.wait:
-        request.call_when_busy(lambda: report.emit("waiting", report.waited(request, grantor.context.clock())))
+        request.carry((*request.extensions, report))
     return report
 
 

@@ -1,23 +1,30 @@
-"""One acquisition from its first request to its release: what was asked, and what is known of the answers.
+"""One request for a lease: what is asked, and what is known of the server's answers. Pure: it sends nothing.
 
-Pure state. The caller sets its terms (`permits`, `wait`, `parts`, `extension`); the rest its own methods alone change:
+`Phase` says how far it has come:
 
-| state      | known by                           | ends with                                                  |
-| ---------- | ---------------------------------- | ---------------------------------------------------------- |
-| new        | neither `unanswered` nor `reached` | `sent`                                                     |
-| on its way | `unanswered`                       | an answer to each attempt, or `not_run`: back to before    |
-| in line    | `reached`, its `turn` is not done  | `grant` or `fail`                                          |
-| granted    | an answer or the `turn` says so    | the lease's release or loss; `new_turn`, to ask once more  |
-| given up   | `give_up`, in line or on its way   | never; `again` is the same under a new token               |
+| phase    | what the server knows of its token       | goes on by                                             |
+| -------- | ---------------------------------------- | ------------------------------------------------------ |
+| NEW      | nothing                                  | `sent`                                                 |
+| SENT     | perhaps something: no answer has come    | an answer; `not_run`, back to NEW                      |
+| ANSWERED | it has answered, and granted nothing     | another attempt                                        |
+| QUEUED   | a place in the queue                     | `grant`, by a message or a re-check                    |
+| GRANTED  | a lease, which the caller has not yet    | `begin_lease`; `new_turn`, back to ANSWERED            |
+| HELD     | the lease of a caller                    | `was_revoked`                                          |
+| REVOKED  | a lease that is not renewed any more     |                                                        |
 
-An attempt that is on its way may be carried out in any state, so an undo is over only when that cannot be any more.
-The one rule: a grant counts from the newest request of which it is certain that it left before the grant.
+Answers come late and in any order, so a phase only goes forward, except by the two moves back. `Phase` is therefore an
+ordered enum and `MOVES` lists what can follow; an answer to an earlier attempt changes nothing.
+
+`give_up` ends the wait in any phase. An attempt that is on its way may be carried out in any phase, so an undo is over
+only when that cannot be any more. The one rule: a grant counts from the newest request of which it is certain that it
+left before the grant.
 """
 
 import asyncio
+import enum
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, final
@@ -70,30 +77,80 @@ class WithdrawnError(RedisError):
     """Nothing is granted to this token any more: its lease was revoked before its holder heard of it."""
 
 
+class Phase(enum.IntEnum):
+    """How far a request has come; see the module."""
+
+    NEW = 0
+    SENT = 1
+    ANSWERED = 2
+    QUEUED = 3
+    GRANTED = 4
+    HELD = 5
+    REVOKED = 6
+
+
+MOVES: Mapping[Phase, tuple[Phase, ...]] = {
+    Phase.NEW: (Phase.SENT, Phase.ANSWERED, Phase.HELD),
+    Phase.SENT: (Phase.NEW, Phase.ANSWERED, Phase.QUEUED, Phase.GRANTED, Phase.HELD, Phase.REVOKED),
+    Phase.ANSWERED: (Phase.QUEUED, Phase.GRANTED, Phase.HELD, Phase.REVOKED),
+    Phase.QUEUED: (Phase.GRANTED, Phase.REVOKED),
+    Phase.GRANTED: (Phase.ANSWERED, Phase.HELD, Phase.REVOKED),
+    Phase.HELD: (Phase.REVOKED,),
+    Phase.REVOKED: (),
+}
+"""Which phase can follow which. Only parts are sent, so the whole is ANSWERED without being SENT; and a majority of the
+parts is enough for all of them to be HELD."""
+
+_SENT, _ANSWERED, _GRANTED = Phase.SENT, Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is asked for.
+
+    Attributes:
+        ttl: Seconds that the lease lasts, as the server is told.
+        ttl_ms: The same in ms.
+        valid_for: For how many seconds of it the holder may act.
+        permits: Number of permits, or what the primitive calls so: a read-write lock its modes.
+        text: TTL and permits as they stand in the queue.
+    """
+
+    ttl: float
+    ttl_ms: int
+    valid_for: float
+    permits: int
+    text: bytes
+
+
 @lru_cache(maxsize=64)
-def _terms(ttl: float) -> tuple[int, float, float]:
-    """Return a TTL in ms as the server is told it, the same in seconds, and for how much of it a holder may act."""
+def _terms(ttl: float, permits: int) -> Terms:
     ttl_ms = round(ttl * 1000)
-    return ttl_ms, ttl_ms / 1000, deadline(0.0, ttl_ms / 1000)
+    return Terms(ttl_ms / 1000, ttl_ms, deadline(0.0, ttl_ms / 1000), permits, b"%d %d" % (ttl_ms, permits))
 
 
-@lru_cache(maxsize=64)
-def _queue_terms(ttl_ms: int, permits: int) -> bytes:
-    return b"%d %d" % (ttl_ms, permits)
+class Place(NamedTuple):
+    """The place in the queue, by the newest answer.
+
+    Attributes:
+        ticket: Its number in the queue, or 0.
+        fence: The last fencing token that had been granted to anyone when the server gave that answer.
+    """
+
+    ticket: int
+    fence: int
 
 
 @final
 class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none.
 
-    Its `permits` are a number of permits, or of whatever the primitive calls so: a read-write lock its modes.
+    Its state is `phase`, and the attempts that are `unanswered`. Invariant: `turn` is resolved once at most.
     """
 
     __slots__ = (
-        "__weakref__", "_given_up", "_turn", "asked_as", "asked_at", "extensions", "failing_since", "fence_seen",
-        "min_hold_ms", "on_busy", "overtook", "parts", "permits", "reached", "retry_after", "revoked",
-        "server", "silences", "ticket", "token", "trouble", "ttl", "ttl_ms", "unanswered", "valid_for", "valid_from",
-        "wait",
+        "__weakref__", "_turn", "asked_as", "asked_at", "extensions", "obstacle", "parts", "phase", "place", "server",
+        "silences", "terms", "token", "unanswered", "valid_from", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -106,41 +163,30 @@ class Request:
         extensions: tuple[Extension, ...] = (),
     ) -> None:
         self.token = token or fresh_token()
-        self.ttl_ms, self.ttl, self.valid_for = _terms(ttl)
-        self.permits = permits
+        self.terms = _terms(ttl, permits)
         self.wait = wait
+        self.phase = Phase.NEW
         self._turn: asyncio.Future[Granted] | None = None
-        self._given_up = False
-        self.ticket = ticket
+        self.place = Place(ticket, 0)
         self.extensions = extensions
         """The options that it carries, in the order of their arguments."""
-        self.min_hold_ms = 0
-        """For how long from its grant on it is in the way of others, though it is released earlier."""
-        self.asked_at: float | None = None
-        self.valid_from: float | None = None
-        self.fence_seen = 0
-        self.retry_after: float | None = None
-        self.unanswered: tuple[PendingCall, ...] = ()
-        """Attempts, oldest first."""
-        self.silences = 0
-        """Undos that left and were not answered: one of them may have been carried out."""
-        self.failing_since: float | None = None
-        """Since when asking anew for a forgotten place has failed, without a break."""
-        self.reached = False
-        """Redis has answered, so that there may be something to undo."""
-        self.asked_as: bytes | None = None
-        """The name under which the session has asked for it last: in that one's line it stands, if it waits."""
-        self.server: Any = None
-        """The grantor that asks one server for it: whom to tell of a turn that overtakes the answer."""
-        self.overtook = False
-        """It was asked once more, as it had overtaken a release."""
-        self.revoked = False
-        """The server, or one of its parts', has said that its lease is; known in any thread."""
         self.parts: Sequence[Any] = ()
         """Of a composite Grantor, which alone knows what they are."""
-        self.trouble: Exception | None = None
-        """Why its parts could not be granted at the last attempt."""
-        self.on_busy: Callable[[], None] | None = None
+        self.unanswered: tuple[PendingCall, ...] = ()
+        """Attempts, oldest first."""
+        self.asked_at: float | None = None
+        """When the first attempt left."""
+        self.valid_from: float | None = None
+        """When a request left whose answer shows that no grant before it counts."""
+        self.obstacle: float | Exception | None = None
+        """What the last answer said is in the way: another lease, by the seconds that it lasts at least (`math.inf` if
+        it has no end); or the trouble with Redis."""
+        self.silences = 0
+        """Undos that left and were not answered: one of them may have been carried out."""
+        self.server: Any = None
+        """The grantor that asks one server for it. A message can overtake the answer, and finds it by this."""
+        self.asked_as: bytes | None = None
+        """The name under which the session has asked for it last: in that line it stands, if it waits."""
 
     @property
     def turn(self) -> "asyncio.Future[Granted]":
@@ -148,9 +194,22 @@ class Request:
         turn = self._turn
         if turn is None:
             turn = self._turn = asyncio.get_running_loop().create_future()
-            if self._given_up:
-                turn.cancel()
         return turn
+
+    @property
+    def reached(self) -> bool:
+        """Whether Redis has answered, so that there may be something to undo."""
+        return self.phase >= _ANSWERED
+
+    @property
+    def revoked(self) -> bool:
+        """Whether the server has said that its lease is, or that of a part."""
+        return self.phase is Phase.REVOKED
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds that another lease lasts at least; None if no other lease is known."""
+        return None if isinstance(self.obstacle, Exception) else self.obstacle
 
     @property
     def tried(self) -> bool:
@@ -160,17 +219,53 @@ class Request:
     @property
     def undo_for(self) -> float:
         """Seconds for which an undo is worth trying: what is on the server already ends with its TTL."""
-        return max(self.ttl, LONGEST_RETRY) if self.unanswered else self.ttl  # defect: W10-undo-for
+        ttl = self.terms.ttl
+        return max(ttl, LONGEST_RETRY) if self.unanswered else ttl  # defect: W10-undo-for
 
-    def give_up(self) -> None:
+    def _move(self, phase: Phase) -> None:
+        """Go forward to *phase*, unless it has come further.
+
+        Raises:
+            RuntimeError: That phase cannot follow.
+        """
+        if phase > self.phase:
+            if phase not in MOVES[self.phase]:
+                raise RuntimeError(f"a request that is {self.phase.name} cannot become {phase.name}")
+            self.phase = phase
+
+    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the wait for the turn."""
-        self._given_up = True
-        if self._turn is not None:
-            self._turn.cancel()
+        if self._turn is None:
+            self._turn = loop.create_future()
+        self._turn.cancel()
+
+    def may_wait(self, wait: bool) -> None:
+        """Say whether the next attempt may queue."""
+        self.wait = wait
+
+    def carry(self, extensions: tuple[Extension, ...]) -> None:
+        """Carry these, in place of those before."""
+        self.extensions = extensions
+
+    def divide(self, parts: Sequence[Any]) -> None:
+        """Note its parts, in place of those before."""
+        self.parts = parts
+
+    def change_mode(self, mode: int) -> None:
+        """Note that its lease is held in another mode."""
+        self.terms = _terms(self.terms.ttl, mode)
+
+    def asked(self, server: Any) -> None:
+        """Note which grantor asks a server for it."""
+        self.server = server
+
+    def stand_as(self, session: bytes) -> None:
+        """Note the name under which the session asks for it."""
+        self.asked_as = session
 
     def queue_terms(self) -> bytes:
         """Return what stands behind its token in the queue."""
-        terms = _queue_terms(self.ttl_ms, self.permits)
+        terms = self.terms.text
         for extension in self.extensions:
             terms += extension.queue_word()
         return terms
@@ -184,23 +279,27 @@ class Request:
     ) -> "Request":
         """Return a request for a part of the lease, with the options that parts carry, and some of its *own*."""
         shared = tuple(extension for extension in self.extensions if extension.for_parts)
-        return Request(self.ttl, permits, wait, token, ticket, (*shared, *own))
+        return Request(self.terms.ttl, permits, wait, token, ticket, (*shared, *own))
 
     def sent(self, call: PendingCall) -> None:
         if self.asked_at is None:
             self.asked_at = call.sent_at
         self.unanswered += (call,)
+        self._move(_SENT)
 
     def not_run(self, call: PendingCall) -> None:
         """Note that this attempt was not carried out, and will not be."""
         self.unanswered = tuple(other for other in self.unanswered if other is not call)
+        if self.phase is _SENT and not self.unanswered:
+            self.phase = Phase.NEW
 
     def answered(self, call: PendingCall) -> None:
         self.unanswered = (
             # equivalent: >=, for speed
             tuple(other for other in self.unanswered if other is not call) if len(self.unanswered) > 1 else ()
         )
-        self.reached = self.reached or call.link is not None
+        if call.link is not None:
+            self._move(_ANSWERED)
 
     def unread(self, call: PendingCall) -> None:
         """Note that the answer to this attempt cannot be read: it may have been carried out, or not."""
@@ -208,56 +307,41 @@ class Request:
 
     def granted(self, call: PendingCall) -> None:
         """Note that this very attempt was granted."""
-        self.reached = True
+        self._move(_GRANTED)
         self.valid_from = call.sent_at
         if len(self.unanswered) > 1:  # equivalent: comparison, for speed
             self.answered(call)
         else:
             self.unanswered = ()
 
-    def queued(self, ticket: int, valid_from: float, fence_seen: int) -> None:
+    def queued(self, ticket: int, valid_from: float, fence: int) -> None:
         """Note an answer that this token waits: any grant comes after that request left."""
-        self.ticket = ticket
-        self.failing_since = None
+        self._move(Phase.QUEUED)
+        self.place = Place(ticket, max(self.place.fence, fence))
         self.left_at(valid_from)
-        self.fence_seen = max(self.fence_seen, fence_seen)
 
     def busy_for(self, seconds: float | None) -> None:
         """Note how long the other holder's lease lasts at least; it can be infinite. None: no other lease is known."""
-        self.retry_after = seconds
-        if self.on_busy is not None and seconds is not None:
-            on_busy, self.on_busy = self.on_busy, None
-            on_busy()
+        self.obstacle = seconds
+        if self.extensions and seconds is not None:
+            for extension in self.extensions:
+                extension.on_busy(self)
 
     def busy_for_ms(self, busy_ms: int) -> None:
         """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known."""
         self.busy_for(math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000)
 
-    def call_when_busy(self, callback: Callable[[], None] | None) -> None:
-        """Call *callback* once others are known to be in the way; None: no longer."""
-        self.on_busy = callback
+    def in_trouble(self, trouble: Exception) -> None:
+        """Note why its parts could not be had."""
+        self.obstacle = trouble
 
     def was_reached(self) -> None:
         """Note that Redis has answered, to a part of it perhaps."""
-        self.reached = True
+        self._move(_ANSWERED)
 
     def was_revoked(self) -> None:
-        """Note that the server refuses to renew it."""
-        self.revoked = True
-
-    def keep_for(self, min_hold_ms: int) -> None:
-        """Note for how long from its grant on it is in the way of others. Only of one whose holder could act on it."""
-        self.min_hold_ms = min_hold_ms
-
-    def in_trouble(self, trouble: Exception | None) -> None:
-        """Note why its parts could not be had, or that they can be."""
-        self.trouble = trouble
-
-    def fails_since(self, now: float) -> float:
-        """Note that asking anew has failed, and return since when it has."""
-        if self.failing_since is None:
-            self.failing_since = now
-        return self.failing_since
+        """Note that the server refuses to renew it. Known in any thread."""
+        self._move(Phase.REVOKED)
 
     def undo_unanswered(self) -> None:
         """Note that an undo left, and was not answered."""
@@ -267,12 +351,11 @@ class Request:
         """Return the same request under a new token, at the old place in line."""
         stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
         token = stem + plus + fresh_token(session_of(self.token))
-        request = Request(self.ttl, self.permits, self.wait, token, self.ticket, self.extensions)
-        request.on_busy = self.on_busy
-        return request
+        return Request(self.terms.ttl, self.terms.permits, self.wait, token, self.place.ticket, self.extensions)
 
     def new_turn(self) -> None:
         """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
+        self.phase = _ANSWERED
         self._turn = None
         _ = self.turn  # of its own: what the asking ends with and what the waiting ends with must not be mixed up
 
@@ -282,20 +365,21 @@ class Request:
         A caller told "queued" would only wait again, so it stays asleep: the same future gets the grant. One that has
         looked at the `turn` before has another future there, and is told the answer.
         """
-        if self._turn is None and not self._given_up:
+        if self._turn is None:
             self._turn = asked
         return self._turn is asked
 
     def grant(self, fence: int, valid_from: float | None = None) -> bool:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
         turn = self.turn
-        if turn.done() or (valid_from is None and fence <= self.fence_seen):  # defect: W5-stale
+        if turn.done() or (valid_from is None and fence <= self.place.fence):  # defect: W5-stale
             return False
         if valid_from is None and self.valid_from is None and not self.unanswered:
             return False  # it was never asked for, or it is not in line
         if valid_from is None:
             # defect: P1-handed-over
             valid_from = self.unanswered[0].sent_at if self.valid_from is None else self.valid_from
+        self._move(_GRANTED)
         turn.set_result(Granted(fence, valid_from))
         return True
 
@@ -305,7 +389,7 @@ class Request:
         The estimate starts from the newest "queued" answer: from the last fencing token in it, or from the ticket,
         which is the server's time of queueing. A message that overtakes that answer is compared with this host's time.
         """
-        known = max(self.fence_seen, self.ticket)
+        known = max(self.place)
         if known < _FIRST_TIME:
             known = time.time_ns() // 1000
         waited = 0.0 if self.asked_at is None else now - self.asked_at
@@ -313,7 +397,9 @@ class Request:
 
     def begin_lease(self) -> None:
         """Note that the caller has the lease: the extensions that are of use until then are dropped."""
-        self.extensions = tuple(extension for extension in self.extensions if not extension.ends_with_grant)
+        self._move(Phase.HELD)
+        if self.extensions:
+            self.extensions = tuple(extension for extension in self.extensions if not extension.ends_with_grant)
         for part in self.parts:
             part.request.begin_lease()
 
@@ -333,12 +419,11 @@ class Request:
             refusal = extension.refusal(limit)
             if refusal is not None:
                 return refusal
+        permits = self.terms.permits
         return LimitMismatchError(
-            f"{kind} {name!r}: {self.permits} permits asked for, but its limit is {limit}; ask for fewer, or resize it",
-            name=name,
-            permits=self.permits,
-            limit=limit,
-        )
+            f"{kind} {name!r}: {permits} permits asked for, but its limit is {limit}; ask for fewer, or resize it",
+            name=name, permits=permits, limit=limit,
+        )  # fmt: skip
 
     def left_at(self, valid_from: float) -> None:
         """Note when a request left whose answer shows that no grant before it counts."""
@@ -348,6 +433,9 @@ class Request:
         if not self.turn.done():
             self.turn.set_exception(error)
             self.turn.exception()  # the caller may have left; then it is never retrieved
+
+    def __repr__(self) -> str:
+        return f"<Request {self.phase.name.lower()}{' given up' if self._turn and self._turn.cancelled() else ''}>"
 
 
 ResultCallback = Callable[[bool | Exception], None]

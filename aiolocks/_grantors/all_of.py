@@ -65,17 +65,17 @@ class AllOf(Composite):
             fence = await self._seal(request)
             if fence:
                 for part in request.parts:
-                    part.fence = fence
+                    part.granted(fence)
                 return Granted(fence, answer.valid_from)
             _replace_all(request)
 
     async def _grant(self, request: Request) -> Answer:
         if not request.parts:
             own: list[tuple[Extension, ...]] = [(each,) for each in self._adoptions] or [()] * len(self.grantors)
-            request.parts = [
+            request.divide([
                 Part(grantor, request.part(amount, False, grantor.context.new_token(), ticket, extensions))
                 for grantor, (amount, ticket), extensions in zip(self.grantors, self._wishes, own, strict=True)
-            ]
+            ])  # fmt: skip
         if all(part.fence for part in request.parts):
             renewed = await self.renewed(request)
             if renewed is not None:
@@ -89,7 +89,6 @@ class AllOf(Composite):
             except LeaseLostError:
                 _replace_all(request)
             except UNCERTAIN as error:  # although it was asked repeatedly
-                request.in_trouble(error)  # equivalent: line dropped, the turn fails with it at once
                 request.fail(error)
                 return Queued()
 
@@ -115,7 +114,7 @@ class AllOf(Composite):
                 raise answer
         for part, answer in zip(request.parts, answers, strict=True):
             if isinstance(answer, Granted):  # defect: P7-granted-parts
-                until = self.context.clock() + min(GRACE, request.ttl)
+                until = self.context.clock() + min(GRACE, request.terms.ttl)
                 await end(part).settle(until)
         return Busy()
 
@@ -189,18 +188,19 @@ class OrderedAttempt:
         for at, answer in enumerate(answers, first):
             if not isinstance(answer, Busy):
                 parts[at] = _replaced(parts[at])
-        self._request.parts = parts
+        self._request.divide(parts)
 
     async def _wait_for(self, part: Part) -> None:
         """Queue for a part, and keep it once it is granted."""
-        part.request.wait = True
+        part.request.may_wait(True)
         acquisition = Acquisition(self._context, part.grantor, b"", part.request, self._options, None, None)
         self._waiting = part.request
         try:
             granted = await acquisition.wait_granted()
         finally:
             self._waiting = None  # equivalent: line dropped, the request has failed already
-            request = part.request = acquisition.request
+            request = acquisition.request
+            part.go_on_as(request)
             self._request.busy_for(request.retry_after)
             if request.reached:
                 self._request.was_reached()
@@ -212,7 +212,7 @@ class OrderedAttempt:
 
     def _keep(self, part: Part, granted: Granted) -> None:
         """Renew a part while the caller waits for others."""
-        part.fence = granted.fence
+        part.granted(granted.fence)
         now = self._context.clock()
         state = _Kept(self._context, part.grantor, b"", part.request, self._options, granted, now)
         state.call_on_loss(partial(self._stop_waiting, state))
@@ -228,7 +228,7 @@ class OrderedAttempt:
             if not state.end(self._context.clock()):
                 raise state.error()
         # P1: the lease counts from the oldest of its parts
-        valid_from = min(state.deadline for state in self._held) - self._request.valid_for
+        valid_from = min(state.deadline for state in self._held) - self._request.terms.valid_for
         return Granted(max(state.fence for state in self._held), valid_from)
 
 
@@ -239,7 +239,7 @@ def _replaced(part: Part) -> Part:
 
 
 def _replace_all(request: Request) -> None:
-    request.parts = [_replaced(part) for part in request.parts]
+    request.divide([_replaced(part) for part in request.parts])
 
 
 async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exception]:
@@ -251,7 +251,7 @@ async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exc
     request.busy_for(None)
     asked: list[asyncio.Future[Answer]] = []
     for part in parts:
-        part.request.wait = False
+        part.request.may_wait(False)
         part.grantor.context.tokens[part.request.token] = part.request
         asked.append(asyncio.ensure_future(part.grantor.grant(part.request)))
     try:

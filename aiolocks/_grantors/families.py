@@ -52,7 +52,7 @@ class ScriptSet:
         """Return the command that reads the holder, or None if other holders may change the key."""
         if self.kept_as == "lock":
             return _GET, (self.holder_of(key),)
-        return (_ZSCORE, (key, request.token)) if request.permits == EXCLUSIVE else None
+        return (_ZSCORE, (key, request.token)) if request.terms.permits == EXCLUSIVE else None
 
 
 @final
@@ -68,11 +68,11 @@ class RenewalBatch:
         thread: Pipelines | None = None,
     ) -> None:  # fmt: skip
         pipeline = leases[0][0].pipeline(thread)
-        keys, args, shortest = list[bytes](), list[bytes | int](), leases[0][1].ttl
+        keys, args, shortest = list[bytes](), list[bytes | int](), leases[0][1].terms.ttl
         for grantor, request in leases:
             keys += grantor.lease_keys()
-            args += (request.token, request.ttl_ms)
-            shortest = min(shortest, request.ttl)
+            args += (request.token, request.terms.ttl_ms)
+            shortest = min(shortest, request.terms.ttl)
         script = PreparedScript(self._script, tuple(keys))
         pipeline.submit(script, tuple(args), _renewed_together, renewal_patience(pipeline, shortest), tell)
 

@@ -38,14 +38,14 @@ _Held = Sequence[tuple["RedisGrantor", Request]]
 
 async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
     """Offer the lease, and return the text of the offer; see `Lease.hand_off`."""
-    seconds = round(check_ttl(state.request.ttl if ttl is None else ttl) * 1000) / 1000
+    seconds = round(check_ttl(state.request.terms.ttl if ttl is None else ttl) * 1000) / 1000
     _check(state)
     async with state.runs.turn:  # behind its own guard, which must not find the lease gone
         _check(state)
         context, request = state.context, state.request
         held = _held(state)
         bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
-        offer = Offer(state.grantor.kind, bases, request.permits, fresh_token(context.id), seconds)
+        offer = Offer(state.grantor.kind, bases, request.terms.permits, fresh_token(context.id), seconds)
         now = context.clock()
         until = min(state.deadline, now + REPLY_TIMEOUT)
         state.hand_off(now)
@@ -93,7 +93,7 @@ def _held(state: LeaseState) -> _Held:
 async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: int, until: float) -> int:
     """Ask until the secret has replaced the token. Return the reply of the script."""
     # W10: a request that is still unanswered may arrive later.
-    tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY)) if request.unanswered else 0
+    tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY)) if request.unanswered else 0
     args = (request.token, offer.secret_of(at), round(offer.ttl * 1000), tombstone_ms)
     answer: int = await grantor.ask_until(until, "hand_off", args)
     return answer
@@ -102,20 +102,19 @@ async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: in
 async def _withdraw(state: LeaseState, held: _Held, offer: Offer, error: BaseException) -> None:
     """Release the lease under both tokens: the old one first, so that the secret cannot replace it any more."""
     context = state.context
-    ttl = max(state.request.ttl, offer.ttl)
+    ttl = max(state.request.terms.ttl, offer.ttl)
     until = context.clock() + ttl
     releases: list[Release] = []
 
     def release_offered(grantor: "RedisGrantor", request: Request, secret: bytes, _: Release) -> None:
-        releases.append(_release_offered(grantor, ttl, request.permits, secret, until))
+        releases.append(_release_offered(grantor, ttl, request.terms.permits, secret, until))
 
     context.forget(state.request)
     for at, (grantor, request) in enumerate(held):
-        request.keep_for(state.options.min_hold_ms)  # W18
         then = partial(release_offered, grantor, request, offer.secret_of(at))
         releases.append(context.undo(grantor, request, until, then))
     if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
-        settled_by = context.clock() + min(GRACE, state.request.ttl)
+        settled_by = context.clock() + min(GRACE, state.request.terms.ttl)
         for release in releases:  # the list grows in the meantime
             await release.settle(settled_by)
 
@@ -138,7 +137,7 @@ def prepare_adoption(acquisition: Acquisition, offer: Offer) -> None:
     if several:
         several.adopt((first, *others))
     else:
-        acquisition.request.extensions += (first,)
+        acquisition.request.carry((*acquisition.request.extensions, first))
 
 
 def _not_offered(what: str, name: str) -> LeaseLostError:
@@ -178,6 +177,6 @@ class Adoption(Extension):
         """Release the other names too, if this name was ours: without it no adopter can get them any more."""
         if not self._refused and (ended or request.silences):
             for other in self.others:
-                until = other._grantor.context.clock() + request.ttl
-                _release_offered(other._grantor, request.ttl, request.permits, other._secret, until)
+                until = other._grantor.context.clock() + request.terms.ttl
+                _release_offered(other._grantor, request.terms.ttl, request.terms.permits, other._secret, until)
             self.others = ()

@@ -20,6 +20,7 @@ from .._engine.request import (
     Answer,
     Busy,
     Granted,
+    Phase,
     Queued,
     Request,
     ResultCallback,
@@ -104,7 +105,7 @@ class RedisGrantor:
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
-        request.server = self
+        request.asked(self)
         if context.undos.pausing:
             context.undos.go_ahead(self.kind, self.name)
         pipeline, queues = self._route, self._queues
@@ -115,7 +116,7 @@ class RedisGrantor:
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
         link = pipeline.ready
         if link is None:
-            self.servers.info.publish(self._keys.channels, request.ttl)
+            self.servers.info.publish(self._keys.channels, request.terms.ttl)
         for extension in request.extensions:
             if extension.verb:
                 return self._take_over(extension, request, patience)
@@ -140,16 +141,14 @@ class RedisGrantor:
 
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         script = self._scripts.script(extension.verb, self._base)
-        args = (request.token, *extension.arguments(), request.ttl_ms)
+        args = (request.token, *extension.arguments(), request.terms.ttl_ms)
         request.sent(self._route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT))
         return future
 
-    def _ask_on(self, request: Request, call: PendingCall) -> None:
-        """Ask the same once more: the script stopped at the dead, behind whom something may be free."""
+    def _ask_on(self, request: Request, call: PendingCall, receive: CallReceiver) -> None:
+        """Ask the same once more, for the same caller."""
         route, patience = self._route, self._route.patience
-        request.sent(
-            route.submit(self._grant, self._terms, self._answered, patience, request, call.reply_to, REPLY_TIMEOUT)
-        )
+        request.sent(route.submit(self._grant, self._terms, receive, patience, request, call.reply_to, REPLY_TIMEOUT))
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
         """Ask the same once more, behind the release that *call* has overtaken; False if there is none."""
@@ -157,15 +156,15 @@ class RedisGrantor:
         def ask_on() -> None:
             request.not_run(call)
             if not call.abandoned:
-                self._ask_on(request, call)
+                self._ask_on(request, call, self._answered_behind)  # once: what holds the release up may last
             elif not call.reply_to.done():
                 call.reply_to.set_result(Busy())
 
         request.sent(call)  # so that an undo finds it until then
-        request.overtook = self._overtook(call, ask_on)  # once: what holds the release up may last
-        if not request.overtook:
+        overtook = self._overtook(call, ask_on)
+        if not overtook:
             request.not_run(call)
-        return request.overtook
+        return overtook
 
     def _overtook(self, call: PendingCall, ask_on: Callable[[], object]) -> bool:
         """Whether a release of this name, which had left before *call*, is on its way still; *ask_on* goes behind it.
@@ -200,16 +199,17 @@ class RedisGrantor:
         queues = self._queues
         line = queues.get(self._base) if queues else None
         if line is None:
-            return self.wakeups().address(self._keys.channels, request.ttl)
+            return self.wakeups().address(self._keys.channels, request.terms.ttl)
         return line.address()
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
         address = self._address(request)
-        request.asked_as = address[0]
-        ticket: bytes | int = request.ticket if request.wait else ~request.ticket  # defect: W8-ticket
+        request.stand_as(address[0])
+        number = request.place.ticket
+        ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
         if self._queues and ticket == 0 and self._scripts.short_reply and self._knows(address) and not request.tried:
             ticket = _BRIEFLY if all(extension.answered_briefly for extension in request.extensions) else ticket
-        args: Arguments = (request.token, request.ttl_ms, request.permits, ticket, *address)
+        args: Arguments = (request.token, request.terms.ttl_ms, request.terms.permits, ticket, *address)
         for extension in request.extensions:
             args += extension.arguments()
         return args
@@ -219,7 +219,11 @@ class RedisGrantor:
         line = self._queues.get(self._base)
         return line is not None and line.knows(address)
 
-    def _answered(self, call: PendingCall, reply: Any) -> None:
+    def _answered_behind(self, call: PendingCall, reply: Any) -> None:
+        self._answered(call, reply, overtook=True)
+
+    def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
+        """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
         request: Request
         future: asyncio.Future[Answer]
         request, future = call.subject, call.reply_to
@@ -244,7 +248,7 @@ class RedisGrantor:
         request.answered(call)
         try:
             objection = self._extend(request, call, reply) if request.extensions else None
-            answer = self._read_grant(call, reply, request)
+            answer = self._read_grant(call, reply, request, overtook=overtook)
             if objection is not None:
                 raise objection
         except Exception as error:
@@ -267,7 +271,7 @@ class RedisGrantor:
                 return objection
         return None
 
-    def _read_grant(self, call: PendingCall, reply: Any, request: Request) -> Answer | None:
+    def _read_grant(self, call: PendingCall, reply: Any, request: Request, *, overtook: bool) -> Answer | None:
         if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
             if not reply or cast("Arguments", call.args)[3] != _BRIEFLY:
                 raise ValueError
@@ -299,9 +303,9 @@ class RedisGrantor:
         if verdict in (b"busy", b"young"):
             request.busy_for_ms(reply[1])
             more = self.deliver(reply[2], go_on=call.abandoned or call.reply_to.done())
-            given_up = call.abandoned or call.reply_to.done() or request.overtook
+            given_up = call.abandoned or call.reply_to.done() or overtook
             if more:
-                self._ask_on(request, call)
+                self._ask_on(request, call, self._answered)  # behind the dead at whom the script stopped
                 return None
             if not given_up and self._go_behind(request, call):
                 return None
@@ -331,7 +335,7 @@ class RedisGrantor:
         for extension in request.extensions:
             more += extension.arguments(again=True)
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
-        return request.token, request.ttl_ms + 1, request.permits, ~0, *self._address(request), *more
+        return request.token, request.terms.ttl_ms + 1, request.terms.permits, ~0, *self._address(request), *more
 
     def submit_recheck(
         self, address: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
@@ -364,7 +368,7 @@ class RedisGrantor:
         if line is not None or request.unanswered:  # else no turn is awaited
             if line is not None:
                 line.leave(request)
-            request.give_up()  # whatever is still on its way finds it over, and asks no more on its behalf
+            request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
             for asked in request.unanswered:
                 asked.abandon()
         if not request.reached and not request.unanswered:
@@ -382,11 +386,14 @@ class RedisGrantor:
         tombstone_ms = 0
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):  # defect: W10-late
             # A request that went over another connection may still come after this one.
-            tombstone_ms = round(1000 * max(request.ttl, LONGEST_RETRY))  # defect: W10-longest
+            tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
         session, channels, life_ms = self._address(request)
         session = request.asked_as or session  # a session that polls may have another name by now
         args: Arguments = (request.token, request.queue_terms(), tombstone_ms, session, channels, life_ms)
-        return (*args, request.min_hold_ms) if request.min_hold_ms else args
+        if request.extensions and request.phase >= Phase.HELD:
+            for extension in request.extensions:
+                args += extension.release_arguments()
+        return args
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
         request: Request
@@ -487,7 +494,7 @@ class RedisGrantor:
         elif fence == _REFUSED:
             self._leave_line(request)
             request.fail(request.refused(self.kind, self.name, amount))
-        elif fence - request.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
+        elif fence - request.place.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
             self.queue.recheck()  # W5: only the server's answer makes such a grant believed
         elif request.grant(fence):
             self.wakeups().message_arrived()

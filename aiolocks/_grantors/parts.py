@@ -119,6 +119,14 @@ class Part:
     ended: bool | None = None
     """What the server answered when it was undone."""
 
+    def granted(self, fence: int) -> None:
+        """Note that it is granted, with this fencing token."""
+        self.fence = fence
+
+    def go_on_as(self, request: Request) -> None:
+        """Note that it is asked for again, by another request."""
+        self.request = request
+
 
 class Composite:
     """A Grantor made of Grantors. A request of it has `parts`, and is granted once each of them has a fence."""
@@ -146,7 +154,7 @@ class Composite:
         """Renew a lease that was granted a while ago. Return None if it is gone."""
         sent_at = self.context.clock()
         answer: asyncio.Future[bool] = self.context.loop.create_future()
-        self.renew(request, request.ttl, partial(resolve, answer))
+        self.renew(request, request.terms.ttl, partial(resolve, answer))
         return Granted(max(part.fence for part in request.parts), sent_at) if await answer else None
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
@@ -157,8 +165,6 @@ class Composite:
 
     def _release(self, request: Request, on_result: ResultCallback) -> None:
         """End all parts. *on_result* learns whether enough of them were live, as soon as that is certain."""
-        for part in request.parts:
-            part.request.keep_for(request.min_hold_ms)  # W18
         count = counting(len(request.parts), self.needed(request), on_result, patient=True)
         self._end_all(request, lambda _, ended: count(ended))
 
@@ -219,7 +225,7 @@ class Composite:
 def all_granted(request: Request, granted: Sequence[Granted]) -> Granted:
     """Note the fencing token of each part, and return the grant of the whole."""
     for part, answer in zip(request.parts, granted, strict=True):
-        part.fence = answer.fence
+        part.granted(answer.fence)
     # P1: the lease counts from the oldest of its parts
     return Granted(max(answer.fence for answer in granted), min(answer.valid_from for answer in granted))
 

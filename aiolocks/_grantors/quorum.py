@@ -101,7 +101,7 @@ class Quorum(Composite):
             elif request.wait:
                 failing_since = None
             elif isinstance(answer, Busy):
-                until = clock() + min(GRACE, request.ttl)
+                until = clock() + min(GRACE, request.terms.ttl)
                 await self.context.undo(self, request, until).settle(until)
                 return answer
             else:
@@ -114,7 +114,7 @@ class Quorum(Composite):
     def _give_back(self, request: Request) -> None:
         for part in request.parts:
             end(part)  # defect: P7-votes
-        request.parts = ()  # equivalent: line dropped, it is given back once
+        request.divide(())  # equivalent: line dropped, it is given back once
 
     def _pause(self, attempts: int) -> float:
         """Return a random delay, in which a rival whose attempt met this one can win."""
@@ -129,18 +129,17 @@ class Quorum(Composite):
         ballot = await self._vote(request)
         if ballot.answered:
             request.was_reached()
-            request.in_trouble(None)
         if ballot.won:
+            request.busy_for(None)
             fence, ballot = await self._agree(request, max(ballot.yes.values()))
-            if fence and clock() < began + request.valid_for:
+            if fence and clock() < began + request.terms.valid_for:
                 for part in request.parts:
-                    part.fence = fence
+                    part.granted(fence)
                 return Granted(fence, began)  # defect: P1-votes
         elif ballot.answered:
             request.busy_for(ballot.free_after())
             return Busy()
-        request.busy_for(None)
-        late = f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.ttl:g} s allows"
+        late = f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.terms.ttl:g} s allows"
         trouble = RedisTimeoutError(late) if fence else self._too_few(ballot)
         request.in_trouble(trouble)
         return trouble
@@ -165,23 +164,23 @@ class Quorum(Composite):
                 ballot.no[at] = part.request.retry_after or 0.0
             self._look(ballot, _decided, known)
 
-        request.parts = [
+        request.divide([
             # equivalent: 2, a vote never waits in line
             Part(grantor, request.part(1, wait=False, token=context.id + own))
             for grantor, context in zip(self.grantors, self._contexts, strict=True)
-        ]
+        ])  # fmt: skip
         for at, part in enumerate(request.parts):
             part.grantor.context.tokens[part.request.token] = part.request
             asked = asyncio.ensure_future(part.grantor.grant(part.request))
             asked.add_done_callback(partial(on_answer, at, part))
         try:
-            await self._wait(known, request.ttl)
+            await self._wait(known, request.terms.ttl)
         except asyncio.CancelledError:  # note what to report if the caller's time is over
             if ballot.won:
-                request.in_trouble(None)
+                request.busy_for(None)
             elif ballot.answered:
                 request.busy_for(ballot.free_after())
-            elif request.retry_after is None and request.trouble is None:  # otherwise the attempt before says more
+            elif request.obstacle is None:  # otherwise the attempt before says more
                 request.in_trouble(self._too_few(ballot))
             raise
         return ballot
@@ -192,7 +191,7 @@ class Quorum(Composite):
             args: Arguments = (request.parts[0].request.token, fence)
             for extension in request.extensions:
                 args += extension.arguments()
-            ballot = await self._poll("raise", args, request.ttl, _decided)
+            ballot = await self._poll("raise", args, request.terms.ttl, _decided)
             if ballot.won:
                 return fence, ballot
             if not ballot.no:
@@ -374,7 +373,7 @@ def _standing_is_known(ballot: Ballot) -> float | None:
 
 def _patience(request: Request, error: QuorumError) -> float:
     """Return the seconds for which attempts are repeated that fail with *error*."""
-    longest = request.ttl if request.reached else PATIENCE
+    longest = request.terms.ttl if request.reached else PATIENCE
     if came_too_early(error):
         return max(longest, REPLY_TIMEOUT) if request.wait else 0.0
     return longest

@@ -146,7 +146,8 @@ class ReplicasOption(Extension):
         for part, fence in zip(request.parts, before, strict=True):
             if part.fence != fence:
                 part.request.regranted()
-        ran_out = granted.valid_from + request.valid_for <= grantor.context.clock()  # the first, as another took long
+        # The first, as another took long.
+        ran_out = granted.valid_from + request.terms.valid_for <= grantor.context.clock()
         # A part that ran out on the server was granted again, with a fencing token of its own.
         if ran_out or (cast("AllOf", grantor).sealed and before != [part.fence for part in request.parts]):
             raise _ran_out(grantor)
@@ -175,21 +176,21 @@ async def replicated(grantor: "RedisGrantor", replication: Replication, request:
     async def attempt() -> Granted | RedisTimeoutError:
         """Try once. An error that is returned is final; an error that is raised can be of an outage."""
         replicas = wanted if isinstance(wanted, int) else await replication.count(wanted)
-        bound = min(LONGEST_REPLICATION, request.ttl / 4)
+        bound = min(LONGEST_REPLICATION, request.terms.ttl / 4)
         call, answer = grantor.submit_again(replication.pipeline, request, replication.patience(bound))
         acknowledged = replication.acknowledged(call, replicas, bound)
         try:
             granted, count = await answer, await acknowledged
         finally:
             acknowledged.cancel()
-        if not isinstance(granted, Granted) or granted.valid_from + request.valid_for <= clock():
+        if not isinstance(granted, Granted) or granted.valid_from + request.terms.valid_for <= clock():
             return _ran_out(grantor)
         if count < replicas:  # defect: W13-counted
             what = f"{grantor.kind} {grantor.name!r}"
             return RedisTimeoutError(f"{what}: {count} of {replicas} replicas had it within {bound:g} s")
         return granted
 
-    until = clock() + min(REPLY_TIMEOUT, request.valid_for)
+    until = clock() + min(REPLY_TIMEOUT, request.terms.valid_for)
     outcome = await ride_out(attempt, clock, until, outages=grantor.route().pipeline.endpoint.fails_over)
     if isinstance(outcome, Granted):
         return outcome

@@ -81,6 +81,8 @@ class WaitQueue:
         """Since when re-checks have failed, and how many in a row."""
         self._asking_again: set[bytes] = set()
         """Tokens that are being asked for again, at their old places."""
+        self._failing_since: dict[bytes, float] = {}
+        """Since when asking again for a token has failed, without a break."""
         self._answered_at = context.clock()
         """Send time of the last answered re-check, or when the queue began. If a re-check finds that the server skipped
         this session, it happened after this."""
@@ -147,7 +149,7 @@ class WaitQueue:
 
     def expect(self, request: Request) -> None:
         """W3: record the TTL of a request before it is sent. It bounds the time between signs of life."""
-        interval = recheck_interval(request.ttl)
+        interval = recheck_interval(request.terms.ttl)
         if interval < self._interval or not self.waiting:
             self._set_interval(interval)
 
@@ -175,7 +177,7 @@ class WaitQueue:
             self._last_sent_address, self._busy_ms = sent, busy_ms
             self._names.add(cast("bytes", sent[0]))
         self.waiting[request.token] = request
-        self._set_interval(min(self._interval, recheck_interval(request.ttl)))  # defect: W3-shortest
+        self._set_interval(min(self._interval, recheck_interval(request.terms.ttl)))  # defect: W3-shortest
         if len(self._names) > 1:  # they asked at the same time, before there was a queue
             self._address = None
             self.address()
@@ -298,7 +300,7 @@ class WaitQueue:
         """Examine a lease without an expiry, after a live holder would have renewed it."""
         if self._endless_since is None:
             self._endless_since = now
-        elif requests and now - self._endless_since >= requests[0].ttl / 2:
+        elif requests and now - self._endless_since >= requests[0].terms.ttl / 2:
             self._endless_since = math.inf
             self._context.spawn(_warn_of_endless(self._grantor))
 
@@ -311,12 +313,13 @@ class WaitQueue:
     async def _asked_again(self, request: Request, asked: "asyncio.Future[Answer]") -> None:
         try:
             answer = await asked
+            self._failing_since.pop(request.token, None)
             if isinstance(answer, Granted):
                 request.grant(answer.fence, answer.valid_from)
         except Exception as error:
             now = self._context.clock()
             refused = not isinstance(error, RedisError) or isinstance(error, (LockError, WithdrawnError))
-            if refused or now - request.fails_since(now) >= request.ttl:
+            if refused or now - self._failing_since.setdefault(request.token, now) >= request.terms.ttl:
                 request.fail(error)
             elif not request.turn.done():  # the next re-check tries again
                 self.join(request, -1, 1)  # equivalent: 2 (second), any number but 0
@@ -327,6 +330,7 @@ class WaitQueue:
         finally:
             self._asking_again.discard(request.token)
             if request.turn.done():
+                self._failing_since.pop(request.token, None)
                 self.leave(request)
 
     def _check_subscription(self, sent_at: float, subscribers: int, skipped: bool) -> None:
@@ -354,7 +358,7 @@ class WaitQueue:
         since, failures = self._outage or (sent_at, 0)
         self._outage = since, failures + 1
         for request in list(self.waiting.values()):
-            if now - since >= request.ttl:
+            if now - since >= request.terms.ttl:
                 self.leave(request)
                 request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
         self._schedule_next(retry_delay(4 * self.interval(), failures + 1))

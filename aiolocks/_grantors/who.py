@@ -130,7 +130,7 @@ class SessionInfo:
     def _refresh(self) -> None:
         """Write the keys with the names of all long leases and waits, and do so again after a while."""
         tokens = self._context.tokens
-        self._life = max((request.ttl for request in tokens.values()), default=self._life)
+        self._life = max((request.terms.ttl for request in tokens.values()), default=self._life)
         self._arm()
         for token in [token for token in self._names if token not in tokens]:
             del self._names[token]
@@ -138,7 +138,7 @@ class SessionInfo:
             self._name(state.request, state.task if state.body is None else state.body.task)
         now = self._context.clock()
         for request in islice((one for queue in self._queues.values() for one in queue.waiting.values()), _MAX_NAMES):
-            if request.asked_at is not None and now - request.asked_at >= request.ttl / RENEWALS_PER_TTL:
+            if request.asked_at is not None and now - request.asked_at >= request.terms.ttl / RENEWALS_PER_TTL:
                 self._name(request, _task_awaiting(request.turn))
         for channels, entry in self._entries.items():
             unlinked = self._alone and self._route(entry).ready is None  # `connected` writes it over the next link

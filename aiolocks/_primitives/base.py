@@ -29,6 +29,7 @@ from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
 from .._grantors.hand_off import prepare_adoption
+from .._grantors.min_hold import min_hold_of
 from .._grantors.one_server import RedisGrantor
 from .._grantors.replication import replicas_of
 from .._grantors.revocation import revoke
@@ -62,7 +63,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     def __init__(self, client: Client, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
         self._extensions: tuple[Extension, ...] = (
-            *replicas_of(options, self._pool), *min_uptime_of(options, self._pool)
+            *replicas_of(options, self._pool), *min_uptime_of(options, self._pool), *min_hold_of(options)
         )  # fmt: skip
         """The options that add to each request."""
         self._keys = Keys(prefix, self._kind, name)

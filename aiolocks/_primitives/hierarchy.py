@@ -181,7 +181,7 @@ class HierarchicalMode(Acquirable):
         """Give all levels one fencing token, in one step; return 0 if a level is not held any more."""
         script = PreparedScript(load("modes/fence"), tuple(keys.part(b"meta") for keys in self._levels))
         tokens = tuple(part.request.token for part in request.parts)
-        until = session.context.clock() + request.ttl / 2
+        until = session.context.clock() + request.terms.ttl / 2
         number: int = await session.grantor(self._keys).ask_until(until, script, tokens)
         return number
 

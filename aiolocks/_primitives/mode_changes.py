@@ -37,7 +37,7 @@ class ModeChanges:
     __slots__ = ("_closing", "_extensions", "_upgrades")
 
     def __init__(self, closing: Closing | None, extensions: tuple[Extension, ...]) -> None:
-        """Request upgrades with the same *extensions* as the lease itself."""
+        """Request upgrades with these *extensions*."""
         self._closing = closing
         self._extensions = extensions
         self._upgrades: weakref.WeakSet[Request] = weakref.WeakSet()
@@ -48,12 +48,12 @@ class ModeChanges:
         Raises:
             RuntimeError: The lease is not upgradeable.
         """
-        if state.request.permits == SHARED:
+        if state.request.terms.permits == SHARED:
             raise RuntimeError(
                 f"{state.what}: a read lease cannot be upgraded, as two readers that tried would wait for each other "
                 "for ever; use `upgradeable` instead of `read`: it reads beside readers, and has one holder at a time"
             )
-        if state.request.permits != UPGRADEABLE:
+        if state.request.terms.permits != UPGRADEABLE:
             raise RuntimeError(f"{state.what}: this lease is exclusive already")
         seconds = state.options.acquire_timeout if isinstance(timeout, Unset) else check_timeout("timeout", timeout)
         return partial(self._begin_upgrade, state, seconds)
@@ -71,13 +71,13 @@ class ModeChanges:
             RedisError: Not confirmed within 10 s, or before the lease ends.
         """
         grantor, request = cast("RedisGrantor", state.grantor), state.request
-        if request.permits == UPGRADE:
+        if request.terms.permits == UPGRADE:
             raise RuntimeError(
                 f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
                 "an upgrade ends by leaving its block"
             )
         state.check()
-        request.permits = SHARED  # whatever the reply, the holder has given up the right to write
+        request.change_mode(SHARED)  # whatever the reply, the holder has given up the right to write
         until = min(state.deadline, state.context.clock() + REPLY_TIMEOUT)
         answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
         if answer != 1:
@@ -96,7 +96,7 @@ class ModeChanges:
             )
         wait, token = timeout is None or timeout > 0, state.request.token + b"+" + fresh_token(context.id)
         request = Request(state.ttl, UPGRADE, wait, token, FRONT, (_Upgrade(state), *self._extensions))
-        options = replace(state.options, min_hold=0.0) if state.options.min_hold else state.options
+        options = state.options
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal
             options = replace(options, max_hold=max(state.validity.renew_until - context.clock(), 0.001))

@@ -7,6 +7,7 @@ from .._core.hints import NameHints, explains_misuse, held_by_mode
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
 from .._engine.must_await import LOCKED, must_await
+from .._grantors.min_hold import MinHold
 from .._redis.clients import Client
 from .base import Acquirable
 from .mode_changes import ModeChanges
@@ -94,13 +95,14 @@ class RWLockMode(Acquirable):
         super().__init__(client, name, prefix, options)
         self._word = word
         self._amount = mode
+        self._of_upgrades = tuple(each for each in self._extensions if not isinstance(each, MinHold))
 
     @property
     def _called(self) -> str:
         return f"RWLock.{self._word}"
 
     def _mode_changes(self) -> ModeChanges:
-        return ModeChanges(self._closing, self._extensions)
+        return ModeChanges(self._closing, self._of_upgrades)
 
     @must_await(LOCKED)
     async def locked(self) -> bool:

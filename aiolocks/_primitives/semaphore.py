@@ -263,7 +263,7 @@ class Semaphore(Acquirable):
         base = self._keys.base
         inside = acquisition.context.holdings.inside(acquisition.task, base)
         declaration = _Declaration(self.name, base, self._limit, self._declarations(), permits, inside)
-        acquisition.request.extensions = (declaration, *self._extensions)
+        acquisition.request.carry((declaration, *self._extensions))
         return acquisition
 
     def _declarations(self) -> dict[tuple[bytes, int], None]:

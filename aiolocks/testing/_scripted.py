@@ -160,7 +160,7 @@ class ScriptedGrantor:
     async def grant(self, request: Request) -> Granted | Queued | Busy:
         """Answer from `grants`."""
         self.requests.append(request)
-        call = _call(self._note("grant", request, request.ttl))
+        call = _call(self._note("grant", request, request.terms.ttl))
         request.sent(call)
         fence = self._fences.setdefault(request.token, len(self._fences) + 1)
         answer = await _answer(self._grants, fence, self.context.loop)
@@ -191,8 +191,8 @@ class ScriptedGrantor:
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """Answer from `withdrawals`."""
-        self._note("withdraw", request, request.ttl)
-        request.give_up()
+        self._note("withdraw", request, request.terms.ttl)
+        request.give_up(self.context.loop)
         answer = _answer(self._withdrawals, True, self.context.loop)
 
         def report(answered: "asyncio.Future[bool]") -> None:

@@ -267,7 +267,9 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W5 a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cancelled":
             _by(instead("W5-dispatched", _BY_THE_TASK)),
         "W10 an_undo_sent_over_another_connection_leaves_a_tombstone_as_it_overtakes_its_request":
-            _by(never("W10-late"), instead("W10-longest", "tombstone_ms = round(1000 * request.ttl)"), rows=_KINDS),
+            _by(
+                never("W10-late"), instead("W10-longest", "tombstone_ms = round(1000 * request.terms.ttl)"), rows=_KINDS
+            ),
         "W15 a_waiter_in_a_session_that_turns_keeps_its_place": _by(without("W15-move"), rows=_KINDS),
         "I2 a_waiter_subscribes_at_the_node_that_has_the_slot_now": _by(never("I2-ended"), rows=_KINDS),
         "I4 while_no_server_writes_leases_are_kept_and_requests_repeated": [
@@ -355,7 +357,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "unit/grantors/wait_queue": {
         "W1 a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls": _by(never("W1-subscribe")),
         "W3 a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so":
-            _by(instead("W3-shortest", "self._set_interval(recheck_interval(request.ttl))")),
+            _by(instead("W3-shortest", "self._set_interval(recheck_interval(request.terms.ttl))")),
         "W3 a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session":
             _by(instead("W3-told", "return True")),
         "W6 a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval": _by(

@@ -320,7 +320,7 @@ class _Run:
         for session in list(_sessions.values()):
             process = next((process for process in self._live() if process.loop is session.context.loop), None)
             for release in session.context.undos.under_way.values() if process is not None else ():
-                if process is not None and process.boottime() < release.begun + release._request.ttl:
+                if process is not None and process.boottime() < release.begun + release._request.terms.ttl:
                     return True
         return False
 

@@ -277,7 +277,7 @@ class Program:
 
     async def _change_mode(self, lease: Lease) -> None:
         """Be alone for a while, or go on as a reader."""
-        rng, mode = self._rng, state_of(lease).request.permits
+        rng, mode = self._rng, state_of(lease).request.terms.permits
         if mode == UPGRADEABLE and rng.random() < 0.6:
             asked = self._history.now_ns()
             async with lease.upgrade(timeout=self._timeout()) as alone, self._noted(alone, asked):

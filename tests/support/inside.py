@@ -91,14 +91,14 @@ class State(Enum):
 def state_of(client: Any, ttl_ms: int) -> State:
     """Return how far the acquire of *client* that asks for *ttl_ms* has come, given that its task has no lease yet."""
     session = _session.Session.of(pool_of(client))
-    requests = [request for request in session.context.tokens.values() if request.ttl_ms == ttl_ms]
+    requests = [request for request in session.context.tokens.values() if request.terms.ttl_ms == ttl_ms]
     assert len(requests) <= 1, f"{len(requests)} requests for {ttl_ms} ms"
     if not requests:
         return State.BEFORE_SENDING
     (request,) = requests
     if request.turn.done():
         return State.GRANTED_UNREAD  # handed over
-    if request.ticket:
+    if request.place.ticket:
         return State.QUEUED
     if any(call.link is not None for call in request.unanswered):
         return State.IN_FLIGHT

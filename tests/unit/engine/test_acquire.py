@@ -181,7 +181,7 @@ async def test_a_waiter_that_asks_again_keeps_its_place_in_the_queue() -> None:
     later(1, lambda: grantor.requests[-1].queued(41, 1, 0))
     later(29, grantor.hand_over, 7)
     async with grantor.hold(ttl=30):
-        assert [request.ticket for request in grantor.requests] == [41, 41, 41]
+        assert [request.place.ticket for request in grantor.requests] == [41, 41, 41]
         assert grantor.requests[2] is not grantor.requests[0]
 
 

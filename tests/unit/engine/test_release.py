@@ -29,7 +29,7 @@ async def undoing(*answers: "bool | Exception | After") -> AsyncIterator[tuple[S
     await asyncio.sleep(100)
     grantor = ScriptedGrantor(withdrawals=answers)
     request = Request(TTL, 1, wait=True)
-    request.reached = True
+    request.was_reached()
     try:
         yield grantor, request
     finally:

@@ -54,7 +54,7 @@ async def test_a_renewal_of_all_skips_leases_that_are_on_their_way_or_not_renewe
 
 
 def _lasts(ttl: float, state: LeaseState) -> bool:
-    return state.request.ttl == ttl
+    return state.request.terms.ttl == ttl
 
 
 async def test_only_the_wanted_leases_are_renewed() -> None:

@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks import LimitMismatchError, LockError
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH, session_of
-from aiolocks._engine.request import Granted, Request, resolve
+from aiolocks._engine.request import MOVES, Granted, Phase, Request, resolve
 from aiolocks._grantors.parts import Part
 from aiolocks._grantors.uptime import MinUptime
 from aiolocks._redis.pipeline import PendingCall
@@ -31,6 +31,12 @@ def attempt(of: Request, sent_at: float) -> PendingCall:
     return call
 
 
+def sent() -> Request:
+    one = request()
+    attempt(one, 0.0)
+    return one
+
+
 def under_way(of: Request) -> list[Any]:
     return list(of.unanswered)
 
@@ -46,14 +52,62 @@ def test_each_request_has_a_token_of_its_own_unless_it_is_given_one() -> None:
 def test_a_holder_acts_for_as_much_as_the_server_was_told() -> None:
     """The server counts whole milliseconds; those that were rounded away are nobody's."""
     exact, rounded = request(30.0), request(0.1234)
-    assert (exact.ttl_ms, exact.ttl, exact.valid_for) == (30_000, 30.0, deadline(0.0, 30.0))
-    assert (rounded.ttl_ms, rounded.ttl, rounded.valid_for) == (123, 0.123, deadline(0.0, 0.123))
+    assert (exact.terms.ttl_ms, exact.terms.ttl, exact.terms.valid_for) == (30_000, 30.0, deadline(0.0, 30.0))
+    assert (rounded.terms.ttl_ms, rounded.terms.ttl, rounded.terms.valid_for) == (123, 0.123, deadline(0.0, 0.123))
 
 
 def test_a_request_is_queued_with_its_ttl_and_permits_and_then_its_min_uptime() -> None:
     """Behind what older versions of the scripts look for."""
     assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
     assert Request(1.5, 3, wait=True, token=b"mine", extensions=(MinUptime(31),)).entry() == b"mine 1500 3 31"
+
+
+# How far it has come.
+
+
+@pytest.mark.parametrize("follows", Phase)
+@pytest.mark.parametrize("phase", Phase)
+def test_an_answer_moves_a_request_forward_as_the_table_says(phase: Phase, follows: Phase) -> None:
+    one = request()
+    one.phase = phase
+    if follows > phase and follows not in MOVES[phase]:
+        with pytest.raises(RuntimeError, match=f"{phase.name} cannot become {follows.name}"):
+            one._move(follows)
+        assert one.phase is phase
+    else:
+        one._move(follows)
+        assert one.phase is max(phase, follows), "late answers come in any order"
+
+
+async def test_a_request_goes_through_its_phases() -> None:
+    one = request()
+    phases = [one.phase]
+    call = attempt(one, 1.0)
+    phases.append(one.phase)
+    one.not_run(call)
+    phases.append(one.phase)
+    call, late = attempt(one, 2.0), attempt(one, 3.0)
+    one.answered(call)
+    one.queued(7, 2.0, 0)
+    phases.append(one.phase)
+    assert one.grant(8)
+    phases.append(one.phase)
+    one.new_turn()
+    phases.append(one.phase)
+    one.granted(late)
+    phases.append(one.phase)
+    one.begin_lease()
+    one.answered(late)
+    phases.append(one.phase)
+    one.was_revoked()
+    phases.append(one.phase)
+    assert [phase.name for phase in phases] == [
+        "NEW", "SENT", "NEW", "QUEUED", "GRANTED", "ANSWERED", "GRANTED", "HELD", "REVOKED"
+    ]  # fmt: skip
+    assert repr(one) == "<Request revoked>"
+    new = request()
+    new.give_up(asyncio.get_running_loop())
+    assert repr(new) == "<Request new given up>"
 
 
 # What was asked.
@@ -65,7 +119,7 @@ def test_a_request_that_was_not_run_has_nothing_to_undo() -> None:
     attempt(tried, 5.0)
     attempt(tried, 9.0)
     assert [one.tried for one in (new, not_run, tried)] == [False, False, True]
-    assert (new.asked_at, new.ticket, new.silences) == (None, 0, 0)
+    assert (new.asked_at, new.place.ticket, new.silences) == (None, 0, 0)
     assert tried.asked_at == 5
 
 
@@ -111,7 +165,7 @@ def test_a_grant_in_the_reply_counts_from_when_that_very_attempt_left() -> None:
     one.granted(first)
     assert under_way(one) == []
     assert one.tried
-    assert one.undo_for == one.ttl, "nothing is under way"
+    assert one.undo_for == one.terms.ttl, "nothing is under way"
 
 
 def test_a_part_that_was_not_granted_has_no_fencing_token() -> None:
@@ -126,8 +180,8 @@ def test_a_part_that_was_not_granted_has_no_fencing_token() -> None:
 async def test_a_request_that_was_given_up_has_no_turn() -> None:
     before, after = request(), request()
     turn = before.turn
-    before.give_up()
-    after.give_up()
+    before.give_up(asyncio.get_running_loop())
+    after.give_up(asyncio.get_running_loop())
     await asyncio.sleep(0)
     assert turn.cancelled()
     assert after.turn.cancelled()
@@ -141,7 +195,7 @@ async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits_
         attempt(waiter, 2.0)
     one.queued(7, 3.0, 0)
     one.queued(7, 2.0, 0)  # overtaken by the other
-    assert one.ticket == 7
+    assert one.place.ticket == 7
     for waiter in (one, other):
         assert waiter.grant(5)
     assert one.turn.result() == Granted(5, 3.0)
@@ -150,7 +204,7 @@ async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits_
 
 async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored() -> None:
     """W5: that lease has lapsed since."""
-    one = request()
+    one = sent()
     one.queued(7, 1.0, 40)
     one.queued(7, 2.0, 30)
     assert not one.grant(39)
@@ -162,7 +216,7 @@ async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored
 
 
 async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before() -> None:
-    one = request()
+    one = sent()
     one.queued(7, 1.0, 40)
     assert one.grant(40, 9.0)
     assert one.turn.result() == Granted(40, 9.0)
@@ -172,7 +226,7 @@ async def test_a_turn_for_an_unknown_or_abandoned_request_wakes_no_caller() -> N
     one = request()
     assert not one.grant(5)
     attempt(one, 1.0)
-    one.give_up()
+    one.give_up(asyncio.get_running_loop())
     assert not one.grant(5)
 
 
@@ -180,7 +234,7 @@ async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     one, looked_at, given_up = request(), request(), request()
     turn = looked_at.turn
-    given_up.give_up()
+    given_up.give_up(asyncio.get_running_loop())
     assert one.wait_by(asked)
     assert one.turn is asked
     assert not looked_at.wait_by(asked), "that is waited for already"
@@ -189,7 +243,7 @@ async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
 
 
 async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
-    one = request()
+    one = sent()
     one.queued(7, 1.0, 0)
     one.grant(5)
     one.new_turn()
@@ -228,15 +282,16 @@ async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
 
 def test_a_repeated_request_has_a_new_token_and_the_old_place() -> None:
     one = request(1.5, permits=3)
-    one.ticket = 41
-    one.extensions = (Adding(),)
+    attempt(one, 1.0)
+    one.queued(41, 1.0, 0)
+    one.carry((Adding(),))
     again = one.again()
     assert again.token != one.token
     assert len(again.token) == len(one.token)
     assert session_of(again.token) == session_of(one.token)
     assert again.entry() == again.token + one.entry()[len(one.token) :]
-    for what in ("ticket", "wait", "extensions"):
-        assert getattr(again, what) == getattr(one, what), what
+    assert again.place.ticket == one.place.ticket
+    assert (again.wait, again.extensions) == (one.wait, one.extensions)
 
 
 def test_an_upgrade_that_asks_again_is_still_of_the_lease_that_it_grew_from() -> None:
@@ -251,8 +306,8 @@ def test_a_refusal_says_what_the_primitive_says_or_how_many_permits_there_are() 
     assert isinstance(refused, LimitMismatchError)
     assert (refused.name, refused.permits, refused.limit) == ("orders", 3, 2)
     assert "'orders': 3 permits asked for, but its limit is 2" in str(refused)
-    one.extensions = (Adding(),)
+    one.carry((Adding(),))
     assert isinstance(one.refused("semaphore", "orders", 2), LimitMismatchError)
-    one.extensions = (Adding(refusal=lambda amount: LockError("never", name="orders")),)
+    one.carry((Adding(refusal=lambda amount: LockError("never", name="orders")),))
     with pytest.raises(LockError, match="never"):
         raise one.refused("lock", "orders", 1)

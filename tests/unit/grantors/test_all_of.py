@@ -257,7 +257,7 @@ def noting(several: Several) -> tuple[list[list[bool]], list[tuple[int, int]]]:
 
         async def granting(request: Request) -> Granted | Queued | Busy:
             waits.append(request.wait)
-            wishes.append((request.permits, request.ticket))
+            wishes.append((request.terms.permits, request.place.ticket))
             assert stub.context.tokens[request.token] is request, "or a grant of it would be given back as nobody's"
             return await grant(request)
 

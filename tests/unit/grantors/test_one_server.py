@@ -67,8 +67,7 @@ class Scene:
         return self.pipelines[-1]
 
     def request(self, ttl: float = TTL, permits: int = 1, *, wait: bool = True, ticket: int = 0) -> Request:
-        request = Request(ttl, permits, wait)
-        request.ticket = ticket
+        request = Request(ttl, permits, wait, ticket=ticket)
         self.session.context.tokens[request.token] = request
         return request
 
@@ -146,7 +145,7 @@ async def test_a_waiter_that_joins_a_known_session_asks_for_a_short_answer() -> 
         await asyncio.sleep(0.6)
         assert not turn.done(), "it is the turn itself"
         assert request.token in there.grantor.queue.waiting
-        assert (request.ticket, request.fence_seen) == (8, 0)
+        assert request.place == (8, 0)
         assert request.valid_from == pytest.approx(0.01)
         assert request.retry_after == 20
         there.grantor.deliver_grant(request.token, 1, 30_000)
@@ -168,7 +167,7 @@ async def test_only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_sh
         with pytest.raises(NotNowError):
             await refused
         assert there.asked("lock_grant")[-1].arguments[3] == b"+", "the first was not run"
-        request.reached = True
+        request.was_reached()
         there.says["lock_grant"] = 7
         await there.grantor.grant(request)
         assert there.asked("lock_grant")[-1].arguments[3] == b"0"
@@ -250,7 +249,7 @@ async def test_a_caller_that_has_left_hears_nothing_of_a_late_grant_and_does_not
             request, asked = there.ask()
             if cancelled:
                 asked.cancel()
-            request.give_up()
+            request.give_up(there.session.loop)
             await asyncio.sleep(3)
             assert asked.cancelled() == cancelled
             assert cancelled or asked.exception() or asked.result()
@@ -265,7 +264,7 @@ async def test_a_waiter_hears_of_its_turn_by_the_token_of_its_request() -> None:
         request, turn = there.ask()
         await asyncio.sleep(1)
         assert not turn.done()
-        assert (request.ticket, request.valid_from, request.fence_seen) == (9, 0, 40)
+        assert (*request.place, request.valid_from) == (9, 40, 0)
         assert request.retry_after == 1.5
         there.grantor.deliver_grant(request.token, 40, 30_000)
         assert not turn.done(), "older than the answer that it waits"
@@ -637,7 +636,7 @@ async def test_a_request_that_may_still_come_is_buried_only_if_it_left_over_anot
 async def test_a_silence_counts_where_an_undo_may_have_been_carried_out() -> None:
     async def silences(there: Scene) -> int:
         request = there.request()
-        request.reached = True
+        request.was_reached()
         told = there.undo(request)
         await asyncio.sleep(20)
         assert len(told) == 1
@@ -656,7 +655,9 @@ async def test_an_undo_is_waited_for_briefly_but_with_others_that_wait_for_longe
     async def given_up_after(silences: int, *, others: bool = False) -> float:
         async with scene(lock_release=SILENCE, lock_grant=lambda _: SILENCE if others else 7) as there:
             begun, request = clock(), there.request()
-            request.reached, request.silences = True, silences
+            request.was_reached()
+            for _ in range(silences):
+                request.undo_unanswered()
             asked = there.ask()[1]
             await asyncio.sleep(0)
             outcomes: list[float] = []

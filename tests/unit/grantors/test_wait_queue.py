@@ -126,7 +126,7 @@ def polls(hall: Hall) -> bool:
 
 def tell(hall: Hall, request: Request, fence: int) -> None:
     """Tell the session of a turn."""
-    Session.of(hall).servers.wakeups[0].deliver(request.token, fence, request.ttl_ms, hall.grantor()._base)
+    Session.of(hall).servers.wakeups[0].deliver(request.token, fence, request.terms.ttl_ms, hall.grantor()._base)
 
 
 # When it asks.
@@ -272,10 +272,10 @@ async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_ne
 async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits(hall: Hall) -> None:
     async with session_of(hall):
         request = await waiting(hall)
-        assert (request.ticket, request.valid_from, request.retry_after) == (7, 0.0, HELD / 1000)
+        assert (request.place.ticket, request.valid_from, request.retry_after) == (7, 0.0, HELD / 1000)
         hall.busy_ms, hall.fence, hall.places = 12_500, 40, lambda token: 1
         await asyncio.sleep(1.1)
-        assert request.ticket == 1
+        assert request.place.ticket == 1
         [asked] = hall.of("lock_recheck")
         assert asked.arguments[3:] == [request.entry()]
         assert request.valid_from == asked.at > 0.9
@@ -730,7 +730,7 @@ async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_serve
         await asyncio.sleep(1.1)
         hall.grant = -8
         short = await waiting(hall)
-        assert (short.ticket, short.retry_after) == (8, 12.5)
+        assert (short.place.ticket, short.retry_after) == (8, 12.5)
         await asyncio.sleep(1)
         assert short.entry() in hall.of("lock_recheck")[-1].arguments
         hall.busy_ms = -1
