@@ -14,7 +14,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, cast, final
+from typing import Any, final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
@@ -23,7 +23,8 @@ from redis.exceptions import AskError, MovedError, NoPermissionError, ResponseEr
 
 from .._core.answers import NotNowError, RidingOut, recognized
 from .._core.keys import SLOTS, slot_of
-from .._core.replies import UNREADABLE, unreadable
+from .._core.replies import UNREADABLE, RawReply, unreadable
+from .._core.untyped import RawConnection, untyped
 from .clients import warn_of_missing_right
 from .connection import Connection, ConnectionCancelled, Endpoint, connected
 from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline
@@ -59,7 +60,7 @@ class Node(Endpoint):
 
     def __init__(
         self, manager: NodesManager, address: Address, on_unreachable: Callable[[Address], None],
-        greet: Callable[[Any, Address], Awaitable[None]],
+        greet: Callable[[RawConnection, Address], Awaitable[None]],
     ) -> None:  # fmt: skip
         """*greet* is called with each new connection, before anything else is sent over it."""
         self._manager = manager
@@ -67,8 +68,8 @@ class Node(Endpoint):
         self._on_unreachable = on_unreachable
         self._greet = greet
 
-    async def connect(self) -> Any:
-        terms: dict[str, Any] = dict(self._manager.connection_kwargs)
+    async def connect(self) -> RawConnection:
+        terms = dict(self._manager.connection_kwargs)
         make = terms.pop("connection_class")
         for other in _NOT_OURS:
             terms.pop(other, None)
@@ -131,7 +132,7 @@ class SlotMap:
         self._failures += 1
         return self._failures < len(self.known)
 
-    def learn(self, reply: Any, address_of: Callable[[str, int], Address]) -> set[int]:
+    def learn(self, reply: RawReply, address_of: Callable[[str, int], Address]) -> set[int]:
         """Take the reply to CLUSTER SLOTS, and return the slots that have changed hands."""
         owners: list[Address | None] = [None] * SLOTS
         others = list(self._startup)
@@ -303,7 +304,7 @@ class Router:
         pipeline.submit(_SHARDED, (), self._on_sharded, _PATIENCE, unsent=_PATIENCE)
         pipeline.submit(_SLOTS, (), self._on_slots, _PATIENCE, pipeline, unsent=_PATIENCE)
 
-    async def _greet(self, connection: Any, address: Address) -> None:
+    async def _greet(self, connection: RawConnection, address: Address) -> None:
         """Learn what even the first request has to name: the kind of channels, and the node's id if they go to all.
 
         Under another name, waiters of other nodes would not be found.
@@ -318,17 +319,17 @@ class Router:
                 except UNREADABLE:
                     raise unreadable(_SLOTS.name, slots) from None
 
-    def _on_sharded(self, call: PendingCall, reply: Any) -> None:
+    def _on_sharded(self, call: PendingCall, reply: RawReply) -> None:
         if call.link is not None and call.link.lost is None:
             self._note_channels(reply)
 
-    def _note_channels(self, reply: Any) -> None:
+    def _note_channels(self, reply: RawReply) -> None:
         if not isinstance(reply, NotNowError):
             before, self._sharded = self.sharded, not isinstance(reply, Exception)
             if before != self._sharded:
                 self._report()
 
-    def _on_slots(self, call: PendingCall, reply: Any) -> None:
+    def _on_slots(self, call: PendingCall, reply: RawReply) -> None:
         self._refreshing = False
         if not isinstance(reply, Exception):
             self._note_slots(reply, call.subject)
@@ -341,7 +342,7 @@ class Router:
         if self._map.failed(_address(call.subject)) and not isinstance(reply, ConnectionCancelled):
             self.refresh()
 
-    def _note_slots(self, reply: Any, pipeline: Pipeline) -> None:
+    def _note_slots(self, reply: RawReply, pipeline: Pipeline) -> None:
         before = self._map.owners
         changed = self._map.learn(reply, lambda host, port: self.address_of(host, port, pipeline))
         stuck = [pipeline for pipeline in self._pipelines.values() if pipeline.stuck]
@@ -395,7 +396,7 @@ class Router:
         self.on_changed()
 
 
-async def _ask_alone(connection: Any, command: PlainCommand) -> Any:
+async def _ask_alone(connection: RawConnection, command: PlainCommand) -> RawReply:
     """Return the reply over a *connection* of redis-py that is used for nothing else yet."""
     try:
         await connection.send_packed_command(command.eval(()))
@@ -405,7 +406,7 @@ async def _ask_alone(connection: Any, command: PlainCommand) -> Any:
 
 
 def _address(pipeline: Pipeline) -> Address:
-    return cast("Node", pipeline.endpoint).address
+    return pipeline.endpoint.address
 
 
 @final
@@ -497,7 +498,7 @@ class Redirect:
     def follow(self, call: PendingCall, error: AskError) -> bool:
         """Send *call* to where its reply points. Return False if the reply is to be reported instead."""
         router = self.route.router
-        where = cast("Any", error)
+        where = untyped(error)
         address = router.address_of(where.host, where.port, self.via)
         moved = isinstance(error, MovedError)
         if moved:
