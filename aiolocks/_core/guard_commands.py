@@ -51,11 +51,14 @@ keys only to refuse those of other slots."""
 
 
 class Encoder(Protocol):
-    """The part of redis-py's encoder that is used here."""
+    """redis-py's encoder, as far as it is used."""
 
     encoding: str
     encoding_errors: str
     decode_responses: bool
+
+    def encode(self, value: Word | memoryview) -> bytes: ...
+    def decode(self, value: bytes) -> bytes | str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,15 @@ the request may have been run, the connection is closed, and the caller gets red
 """
 
 import re
-from collections.abc import Sequence, Sized
-from typing import Any, cast, final
+from collections.abc import Sized
+from typing import Any, TypeGuard, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
+
+RawReply = Any
+"""A reply: bytes, a number, None or a list of these, or the exception in its place. Code reads it by position, and
+raises one of `UNREADABLE` for another shape."""
 
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """Errors raised by code that reads a reply of an unexpected shape."""
@@ -87,13 +91,18 @@ def check_reply(name: str, reply: object) -> None:
         raise ValueError
 
 
-def _shape_of(reply: Any) -> str:
+def is_list(reply: object) -> TypeGuard[list[RawReply]]:
+    """Whether *reply* is a list; a parser may also return a tuple."""
+    return isinstance(reply, (list, tuple))  # to pyright, its elements would be of an unknown type
+
+
+def _shape_of(reply: RawReply) -> str:
     if type(reply) is int:  # a bool does not count as one
         return "n"
     if isinstance(reply, bytes):
         return "d" if reply.removeprefix(b"-").isdigit() and len(reply) < 20 else "b"
-    if isinstance(reply, (list, tuple)):
-        return f"[{''.join(map(_shape_of, cast('Sequence[Any]', reply)))}]"
+    if is_list(reply):
+        return f"[{''.join(map(_shape_of, reply))}]"
     return "-" if reply is None else "?"
 
 
@@ -107,7 +116,7 @@ Grant = tuple[bytes, int, int]
 """A token, its fencing token, and the ms of its lease. A notice has a negative number in place of the fencing token."""
 
 
-def grants_in(grants: Any) -> list[Grant]:
+def grants_in(grants: RawReply) -> list[Grant]:
     """Return the grants in a reply: *grants* is one flat list, or a number if there are none.
 
     Raises:
@@ -115,10 +124,9 @@ def grants_in(grants: Any) -> list[Grant]:
     """
     if type(grants) is int:
         return []
-    listed: Any = grants
-    if not isinstance(grants, list):
+    if not is_list(grants):
         raise TypeError
-    fields = iter(listed)
+    fields = iter(grants)
     found: list[Grant] = [
         (token, int(fence), int(amount)) for token, fence, amount in zip(fields, fields, fields, strict=True)
     ]

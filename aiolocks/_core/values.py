@@ -9,7 +9,7 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, final
+from typing import final
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,7 @@ def _read(text: str) -> Offer | None:
         said = whole[4:]
         if not text.startswith(_START) or zlib.crc32(said).to_bytes(4, "big") != whole[:4]:
             return None
-        fields: Any = json.loads(said)
-        kind, names, amount, secret, ttl = fields
+        kind, names, amount, secret, ttl = json.loads(said)
         return Offer(kind, tuple(name.encode() for name in names), amount, secret.encode(), ttl)
     except (ValueError, TypeError, AttributeError):
         return None

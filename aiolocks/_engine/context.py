@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 from .._core.background import background
 from .._core.options import Duration
 from .._core.tokens import fresh_session, tokens_of
+from .._redis.clients import Pool
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
 from .release import Release, Undos
@@ -61,7 +62,7 @@ class Context:
 
     clock: Callable[[], float] = staticmethod(lease_clock)
 
-    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, session: Services) -> None:
+    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop, session: Services) -> None:
         self.pool = pool
         self.loop = loop
         self.session = session

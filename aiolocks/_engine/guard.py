@@ -5,7 +5,7 @@ overlap, so the server can recognise a duplicate or late request by remembering 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import hiredis
 from redis._parsers.base import BaseParser  # names no other place for it
@@ -15,7 +15,8 @@ from .._core.answers import REPLY_TIMEOUT, ask_until
 from .._core.doing import Doing
 from .._core.guard_commands import Batch, Command, Encoder, Reply, batch
 from .._core.keys import slot_of, tag_of
-from .._core.replies import UNREADABLE, unreadable
+from .._core.replies import UNREADABLE, RawReply, unreadable
+from .._core.untyped import untyped
 from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
@@ -44,7 +45,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
             f"{state.what}: no one server knows whether its lease is the current one, and so none "
             "can guard by it; let what is written to compare `lease.fencing_token`, or guard by a Lock on that server"
         )
-    encoder: Encoder = encoder_of(context.pool)
+    encoder = encoder_of(context.pool)
     asked = batch(commands, encoder)
     runs = state.runs
     with context.in_use():
@@ -102,7 +103,7 @@ def _check(call: PendingCall, reply: object) -> None:
         raise TypeError
 
 
-_parse_error = cast("Callable[[str], Exception]", cast("Any", BaseParser).parse_error)
+_parse_error: Callable[[str], Exception] = untyped(BaseParser).parse_error
 
 
 def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
@@ -111,7 +112,7 @@ def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
     reader = hiredis.Reader(replyError=_parse_error, encoding=encoding, errors=encoder.encoding_errors)
     reader.feed(reply)
     try:
-        answers: list[Any] = reader.gets()
+        answers: list[RawReply] = reader.gets()
         error = answers[-1]
     except (hiredis.ProtocolError, *UNREADABLE):
         raise unreadable("lease.guard", reply) from None

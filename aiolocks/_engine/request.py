@@ -90,16 +90,15 @@ class Phase(enum.IntEnum):
 
 
 MOVES: Mapping[Phase, tuple[Phase, ...]] = {
-    Phase.NEW: (Phase.SENT, Phase.ANSWERED, Phase.HELD),
-    Phase.SENT: (Phase.NEW, Phase.ANSWERED, Phase.QUEUED, Phase.GRANTED, Phase.HELD, Phase.REVOKED),
+    Phase.NEW: (Phase.SENT, Phase.ANSWERED),
+    Phase.SENT: (Phase.NEW, Phase.ANSWERED, Phase.QUEUED, Phase.GRANTED, Phase.REVOKED),
     Phase.ANSWERED: (Phase.QUEUED, Phase.GRANTED, Phase.HELD, Phase.REVOKED),
     Phase.QUEUED: (Phase.GRANTED, Phase.REVOKED),
     Phase.GRANTED: (Phase.ANSWERED, Phase.HELD, Phase.REVOKED),
     Phase.HELD: (Phase.REVOKED,),
     Phase.REVOKED: (),
 }
-"""Which phase can follow which. Only parts are sent, so the whole is ANSWERED without being SENT; and a majority of the
-parts is enough for all of them to be HELD."""
+"""Which phase can follow which. Only parts are sent, so the whole is ANSWERED without being SENT."""
 
 _SENT, _ANSWERED, _GRANTED = Phase.SENT, Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
 
@@ -401,7 +400,8 @@ class Request:
         if self.extensions:
             self.extensions = tuple(extension for extension in self.extensions if not extension.ends_with_grant)
         for part in self.parts:
-            part.request.begin_lease()
+            if part.request.reached:  # else nothing may ever be sent, and there is nothing to undo
+                part.request.begin_lease()
 
     def regranted(self) -> None:
         """Note that it was granted again, with another fencing token; see `Extension.on_regrant`."""

@@ -1,13 +1,13 @@
 """The scripts of each family of kinds, for all names that a session asks about, and renewals of many leases at once."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, final
 
 from redis.exceptions import ResponseError
 
 from .._core.keys import holder_of
 from .._core.modes import EXCLUSIVE
-from .._core.replies import check_numbers
+from .._core.replies import RawReply, check_numbers
 from .._engine.request import Request, ResultCallback
 from .._redis.cluster import Route
 from .._redis.endpoints import Pipelines
@@ -85,10 +85,10 @@ def renewal_patience(pipeline: Route, ttl: float) -> float:
     return max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
 
 
-def _renewed_together(call: PendingCall, reply: Any) -> None:
+def _renewed_together(call: PendingCall, reply: RawReply) -> None:
     if not isinstance(reply, Exception):
         check_numbers(*reply)
-        if 2 * len(reply) != len(cast("Arguments", call.args)):
+        if 2 * len(reply) != len(call.args):
             raise ValueError
     call.subject(reply)
 
@@ -97,7 +97,7 @@ _REVOKED = -1
 """In place of 1 for a lease that was renewed."""
 
 
-def renewed_alone(call: PendingCall, reply: Any) -> None:
+def renewed_alone(call: PendingCall, reply: RawReply) -> None:
     """Report the result of one renewal."""
     request: Request
     tell: ResultCallback

@@ -24,16 +24,13 @@ from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE, Release
 from .._engine.request import LONGEST_RETRY, Request
-from .parts import Composite
+from .parts import Composite, parts_of
 
 if TYPE_CHECKING:
     from .all_of import AllOf
     from .one_server import RedisGrantor
 
 _REVOKED = -1
-
-_Held = Sequence[tuple["RedisGrantor", Request]]
-"""The parts of a lease, or the lease itself."""
 
 
 async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
@@ -43,7 +40,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
     async with state.runs.turn:  # behind its own guard, which must not find the lease gone
         _check(state)
         context, request = state.context, state.request
-        held = _held(state)
+        held = parts_of(state.grantor, state.request)
         bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
         offer = Offer(state.grantor.kind, bases, request.terms.permits, fresh_token(context.id), seconds)
         now = context.clock()
@@ -84,12 +81,6 @@ def _check(state: LeaseState) -> None:
     state.check()
 
 
-def _held(state: LeaseState) -> _Held:
-    if isinstance(state.grantor, Composite):
-        return [(part.grantor, part.request) for part in state.request.parts]
-    return [(cast("RedisGrantor", state.grantor), state.request)]
-
-
 async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: int, until: float) -> int:
     """Ask until the secret has replaced the token. Return the reply of the script."""
     # W10: a request that is still unanswered may arrive later.
@@ -99,7 +90,9 @@ async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: in
     return answer
 
 
-async def _withdraw(state: LeaseState, held: _Held, offer: Offer, error: BaseException) -> None:
+async def _withdraw(
+    state: LeaseState, held: "list[tuple[RedisGrantor, Request]]", offer: Offer, error: BaseException
+) -> None:
     """Release the lease under both tokens: the old one first, so that the secret cannot replace it any more."""
     context = state.context
     ttl = max(state.request.terms.ttl, offer.ttl)

@@ -239,7 +239,7 @@ class RedisGrantor:
                 request.not_run(call)
                 if call.link is not None:
                     for extension in request.extensions:
-                        extension.not_run(cast("Arguments", call.args))
+                        extension.not_run(call.args)
             elif isinstance(reply, ResponseError):
                 request.answered(call)
             if not future.done():  # not raised on the way: a traceback would keep all callers, and what they hold
@@ -266,14 +266,14 @@ class RedisGrantor:
         if isinstance(reply, int) or reply[0] != b"withdrawn":
             try:
                 for extension in request.extensions:
-                    extension.on_reply(cast("Arguments", call.args), reply)
+                    extension.on_reply(call.args, reply)
             except RuntimeError as objection:
                 return objection
         return None
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request, *, overtook: bool) -> Answer | None:
         if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
-            if not reply or cast("Arguments", call.args)[3] != _BRIEFLY:
+            if not reply or call.args[3] != _BRIEFLY:
                 raise ValueError
             request.queued(-reply, call.sent_at, 0)
             turned = request.wait_by(call.reply_to)
@@ -297,7 +297,7 @@ class RedisGrantor:
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
                 # equivalent: 8, for speed
-                self.queue.join(request, busy_ms, subscribers, cast("Arguments", call.args)[4:7])
+                self.queue.join(request, busy_ms, subscribers, call.args[4:7])
             self.deliver(grants)
             return None if turned else Queued()
         if verdict in (b"busy", b"young"):

@@ -7,12 +7,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from .._engine.context import Context, Grantor
 from .._engine.release import Release
 from .._engine.request import Granted, Request, ResultCallback, resolve
 from .._redis.endpoints import Pipelines
+
+if TYPE_CHECKING:
+    from .one_server import RedisGrantor
 
 
 def quorum_of(size: int) -> int:
@@ -248,3 +251,10 @@ def end(part: Part, on_result: ResultCallback = lambda ended: None) -> Release:
     else:
         release = context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)
     return release
+
+
+def parts_of(grantor: Grantor, request: Request) -> "list[tuple[RedisGrantor, Request]]":
+    """Return the parts of a lease; a lease without parts is the only one."""
+    if isinstance(grantor, Composite):
+        return [(part.grantor, part.request) for part in request.parts]
+    return [(cast("RedisGrantor", grantor), request)]

@@ -6,22 +6,22 @@ grant is written once more there; and one WAIT, a short one, serves all that cam
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import REPLY_TIMEOUT, NoPrimaryError, ride_out
 from .._core.options import Options, Replicas
-from .._core.replies import check_reply
+from .._core.replies import RawReply, check_reply
 from .._engine.context import Grantor
 from .._engine.extension import Extension
 from .._engine.request import Granted, Request, resolve
-from .._redis.clients import in_memory
+from .._redis.clients import Pool, in_memory
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
 from .._redis.scripts import PlainCommand
-from .parts import all_granted
+from .parts import all_granted, parts_of
 
 if TYPE_CHECKING:
     from .all_of import AllOf
@@ -101,7 +101,7 @@ class Replication:
         patience = self.patience(max(each.bound for each in asked))
         self.pipeline.submit(_WAIT, (least, max(slice_ms, 1)), self._answered, patience, asked)  # 0 would be for ever
 
-    def _answered(self, call: PendingCall, reply: Any) -> None:
+    def _answered(self, call: PendingCall, reply: RawReply) -> None:
         failed = isinstance(reply, Exception)  # then those behind it get no answer over this connection either
         if not failed:
             check_reply(call.command.name, reply)
@@ -135,7 +135,7 @@ class ReplicasOption(Extension):
 
     async def confirm(self, grantor: Grantor, request: Request) -> Granted:
         if not request.parts:
-            return await cast("RedisGrantor", grantor).replicate(request, self._wanted)
+            return await parts_of(grantor, request)[0][0].replicate(request, self._wanted)
         asked = [asyncio.ensure_future(part.grantor.replicate(part.request, self._wanted)) for part in request.parts]
         before = [part.fence for part in request.parts]
         try:
@@ -154,7 +154,7 @@ class ReplicasOption(Extension):
         return granted
 
 
-def replicas_of(options: Options, pool: Any) -> tuple[ReplicasOption, ...]:
+def replicas_of(options: Options, pool: Pool) -> tuple[ReplicasOption, ...]:
     """Return the extension that *options* ask for, if any.
 
     Raises:

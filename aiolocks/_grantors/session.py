@@ -10,7 +10,7 @@ import os
 import weakref
 from collections.abc import Callable, Container, Iterable
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import anyio
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -22,6 +22,7 @@ from .._engine.context import Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
+from .._redis.clients import Pool
 from .._redis.cluster import Route, Router
 from .._redis.pipeline import Pipeline
 from .families import RenewalBatch, ScriptSet
@@ -131,7 +132,7 @@ class Session:
     or it was copied by a fork.
     """
 
-    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
         self.pool = pool
         self.loop = loop
         self.context = context = Context(pool, loop, self)
@@ -147,7 +148,7 @@ class Session:
         self._import()
 
     @staticmethod
-    def of(pool: Any) -> "Session":
+    def of(pool: Pool) -> "Session":
         """Return the session of *pool* in the running loop, and begin it if there is none.
 
         Raises:
@@ -163,7 +164,7 @@ class Session:
         return session
 
     @staticmethod
-    def find(pool: Any) -> "Session | None":
+    def find(pool: Pool) -> "Session | None":
         """Return the session of *pool* in the running loop, if it has begun.
 
         Raises:
@@ -172,7 +173,7 @@ class Session:
         return _sessions.get((id(pool), _loop_here()))
 
     @staticmethod
-    def begun(pool: Any) -> bool:
+    def begun(pool: Pool) -> bool:
         """Whether there is a session of *pool*, in any loop."""
         return any(known == id(pool) for known, _ in _sessions)
 
@@ -292,7 +293,7 @@ class Session:
         return bool(self.servers.queues) or self.context.holdings.running()
 
 
-def _is_in(slots: Container[int], grantor: Any, request: Request) -> bool:
+def _is_in(slots: Container[int], grantor: object, request: Request) -> bool:
     """Whether the name of *request*, or of one of its parts, is in one of these slots."""
     if isinstance(grantor, RedisGrantor):
         return grantor.is_in(slots)

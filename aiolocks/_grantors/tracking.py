@@ -8,20 +8,23 @@ next renewal decides.
 Most leases are released before they are first read, and cost next to nothing.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, cast, final
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from .._core.answers import NotNowError
+from .._core.replies import RawReply
 from .._engine.context import IDLE, Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.request import Request
 from .._redis.clients import in_memory, warn_once
 from .._redis.pipeline import PendingCall, Pipeline
 from .._redis.scripts import PlainCommand
+from .parts import parts_of
 
 if TYPE_CHECKING:
     from .one_server import RedisGrantor
@@ -81,7 +84,7 @@ class Tracking:
         self._links: dict[Pipeline, Pipeline] = {}
         """The link for tracking to each server, by the link for all other requests."""
         self._refused = False
-        self._timers: dict[Callable[[], None], Any] = {}
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
     def add(self, state: LeaseState, now: float) -> None:
         """Renew and track this lease from *now* on."""
@@ -157,8 +160,7 @@ class Tracking:
             self._refuse("memory:// does not tell of changes")
             return
         for state in new:
-            parts = [(part.grantor, part.request) for part in state.request.parts] or [(state.grantor, state.request)]
-            self._watches[state] = [_Watch(state, cast("RedisGrantor", grantor), request) for grantor, request in parts]
+            self._watches[state] = [_Watch(state, *part) for part in parts_of(state.grantor, state.request)]
             due.update(dict.fromkeys(self._watches[state]))
         for watch in due:
             self._read(watch)
@@ -192,7 +194,7 @@ class Tracking:
             link.submit(_PUSHES, (), self._prepared, link.patience)
             link.submit(_TRACKING, (), self._prepared, link.patience)
 
-    def _prepared(self, call: PendingCall, reply: Any) -> None:
+    def _prepared(self, call: PendingCall, reply: RawReply) -> None:
         if isinstance(reply, ResponseError) and not isinstance(reply, NotNowError) and not self._refused:
             forbidden = isinstance(reply, NoPermissionError)
             self._refuse("this Redis user lacks the right +client|tracking" if forbidden else str(reply))
@@ -229,7 +231,7 @@ class Tracking:
                 link.disconnect()
             self._links.clear()
 
-    def _pushed(self, message: Any) -> None:
+    def _pushed(self, message: RawReply) -> None:
         match message:
             case [b"invalidate", None]:  # FLUSHDB or FLUSHALL
                 for watch in self._all():
@@ -250,8 +252,8 @@ class Tracking:
             self._due[watch] = None
             self._schedule_reading()
 
-    def _answered(self, call: PendingCall, reply: Any) -> None:
-        watch = cast("_Watch", call.subject)
+    def _answered(self, call: PendingCall, reply: RawReply) -> None:
+        watch: _Watch = call.subject
         watch.reading = False
         if watch.state is None:
             return

@@ -1,13 +1,13 @@
 """`min_uptime`: a server that has restarted a short time ago grants nothing, as it may have lost leases (W22)."""
 
-from typing import Any, final
+from typing import final
 
 from redis.asyncio.cluster import NodesManager
 from redis.exceptions import RedisError
 
 from .._core.options import Options
 from .._engine.extension import Extension
-from .._redis.clients import behind_sentinels, in_memory
+from .._redis.clients import Pool, behind_sentinels, in_memory
 
 
 @final
@@ -30,7 +30,7 @@ class MinUptime(Extension):
         return ", or its server restarted too short a time ago"
 
 
-def min_uptime_of(options: Options, *pools: Any) -> tuple[MinUptime, ...]:
+def min_uptime_of(options: Options, *pools: Pool) -> tuple[MinUptime, ...]:
     """Return the extension that *options* ask for, if any.
 
     Raises:

@@ -25,7 +25,7 @@ from redis.exceptions import RedisError, ResponseError
 from .._core.answers import REPLY_TIMEOUT, NotNowError
 from .._core.keys import session_key
 from .._core.modes import MODE_NAMES
-from .._core.replies import check_reply
+from .._core.replies import RawReply, check_reply
 from .._core.timing import RENEWALS_PER_TTL
 from .._core.tokens import digest_of, session_of
 from .._core.values import Holder, Waiter
@@ -166,7 +166,7 @@ class SessionInfo:
         args: Arguments = (round(1000 * self._life), len(gone), *words)
         self._route(entry).submit(script, args, self._written, REPLY_TIMEOUT, entry)
 
-    def _written(self, call: PendingCall, reply: Any) -> None:
+    def _written(self, call: PendingCall, reply: RawReply) -> None:
         entry: _Entry = call.subject
         entry.pending = False
         if reply != 1:  # the key was not there, or may not be
@@ -249,7 +249,7 @@ async def holders_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple
     return tuple(holder_of(row, named, grantor) for row, named in zip(kept, names, strict=True))
 
 
-def holder_rows(fields: Sequence[Any]) -> list[HolderRow]:
+def holder_rows(fields: Sequence[RawReply]) -> list[HolderRow]:
     """Return the holders in one flat list of fields."""
     return [
         HolderRow(session_of(token), digest_of(token), int(fence), int(left), int(share))
@@ -333,7 +333,7 @@ async def _read_key(grantor: "RedisGrantor", session: bytes, digests: list[bytes
     context, count = grantor.context, 2 + len(digests)
     key = session_key(grantor.keys.channels, session)
 
-    def check(call: PendingCall, reply: list[Any]) -> None:
+    def check(call: PendingCall, reply: RawReply) -> None:
         check_reply(call.command.name, reply)
         if len(reply) != count:
             raise ValueError

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast, final
+from typing import Any, final
 
 from .._core.answers import REPLY_TIMEOUT
 from .._core.errors import LeaseLostError
@@ -21,7 +21,7 @@ from .._engine.closing import Closing
 from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
 from .._engine.request import Request
-from .._grantors.one_server import RedisGrantor
+from .._grantors.parts import parts_of
 
 _REVOKED = -1
 """The reply to an upgrade or a downgrade of a lease that was revoked."""
@@ -70,7 +70,7 @@ class ModeChanges:
             LeaseLostError: It is lost, or was released.
             RedisError: Not confirmed within 10 s, or before the lease ends.
         """
-        grantor, request = cast("RedisGrantor", state.grantor), state.request
+        [(grantor, request)] = parts_of(state.grantor, state.request)
         if request.terms.permits == UPGRADE:
             raise RuntimeError(
                 f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
@@ -87,7 +87,8 @@ class ModeChanges:
             raise state.error()
 
     def _begin_upgrade(self, state: LeaseState, timeout: float | None) -> Acquisition:
-        context, base, task = state.context, cast("bytes", state.base) + b"+", asyncio.current_task()
+        [(grantor, _)] = parts_of(state.grantor, state.request)
+        context, base, task = state.context, grantor.keys.base + b"+", asyncio.current_task()
         state.check()
         # W12: no task waits for itself.
         if context.holdings.inside(task, base):
@@ -100,9 +101,7 @@ class ModeChanges:
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal
             options = replace(options, max_hold=max(state.validity.renew_until - context.clock(), 0.001))
-        return _Beside(
-            self._upgrades, context, state.grantor, base, request, options, timeout, task, self._closing, self
-        )
+        return _Beside(self._upgrades, context, grantor, base, request, options, timeout, task, self._closing, self)
 
 
 @final

@@ -2,11 +2,11 @@
 
 import logging
 import weakref
-from collections.abc import Hashable
-from typing import Any, cast, final
+from collections.abc import Callable, Hashable
+from typing import TypeGuard, final
 
 import redis as redis_sync
-from redis._parsers import Encoder
+from redis._parsers import Encoder as RedisEncoder
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.cluster import NodesManager, RedisCluster
@@ -14,72 +14,88 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from .._core.guard_commands import Encoder
+from .._core.untyped import RawConnection, untyped
 from .connection import Endpoint, connected
 
 log = logging.getLogger("aiolocks")
+
+Client = Redis | RedisCluster
+"""The clients that users make and configure."""
+
+Pool = ConnectionPool | NodesManager
+"""The connections of a client. A client of a Cluster has a pool for each node, and a `NodesManager` of these."""
 
 
 @final
 class Server(Endpoint):
     """One server, at the address that the pool knows."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._default_retry: Retry | None = None
 
-    async def connect(self) -> Any:
-        connection = self._pool.make_connection()
+    async def connect(self) -> RawConnection:
+        connection = untyped(self._pool).make_connection()
         return await connected(connection, connection.connect)
 
     def retry(self) -> Retry:
         policy: Retry | None = self._pool.connection_kwargs.get("retry") or self._default_retry
-        if policy is None:  # making a connection takes milliseconds
-            try:
-                policy = self._default_retry = cast("Retry", self._pool.make_connection().retry)
-            except OSError:  # it reads files, and there may be no file descriptor left
-                return Retry(NoBackoff(), 0)
-        return policy
+        if policy is not None:
+            return policy
+        try:  # this takes milliseconds
+            made: Retry = untyped(self._pool).make_connection().retry
+        except OSError:  # it reads files, and there may be no file descriptor left
+            return Retry(NoBackoff(), 0)
+        self._default_retry = made
+        return made
 
 
-Client = Redis | RedisCluster
-"""The clients that users make and configure."""
-
-
-def behind_sentinels(pool: Any) -> bool:
+def behind_sentinels(pool: Pool) -> TypeGuard[SentinelConnectionPool]:
     """Whether the client of *pool* asks Sentinels for its server."""
     return isinstance(pool, SentinelConnectionPool)
 
 
-def in_memory(pool: Any) -> bool:
+def sentinels_of(pool: SentinelConnectionPool) -> list[Redis]:
+    """Return the clients of the Sentinels that *pool* asks."""
+    return list(untyped(pool).sentinel_manager.sentinels)
+
+
+def service_of(pool: SentinelConnectionPool) -> str:
+    """Return the name that the Sentinels have for the server of *pool*."""
+    return str(untyped(pool).service_name)
+
+
+def in_memory(pool: Pool) -> bool:
     """Whether the server behind *pool* is ``memory://``."""
     return not isinstance(pool, NodesManager) and pool.connection_class.__module__.startswith("fakeredis")
 
 
-def server_of(pool: Any) -> Hashable:
+def server_of(pool: Pool) -> Hashable:
     """Return a value that identifies the server behind *pool*, equal for every pool of that server."""
     if isinstance(pool, NodesManager):
         return frozenset(pool.startup_nodes)
     options = pool.connection_kwargs
     if behind_sentinels(pool):
-        sentinels = frozenset(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels)
-        return sentinels, pool.service_name, options.get("db")
+        sentinels = frozenset(place_of(sentinel.connection_pool) for sentinel in sentinels_of(pool))
+        return sentinels, service_of(pool), options.get("db")
     address = tuple(options.get(key) for key in ("host", "port", "path", "db"))
     return (*address, id(options.get("server")))
 
 
-def place_of(pool: Any) -> str:
+def place_of(pool: Pool) -> str:
     """Return the address of the server behind *pool*, without credentials."""
     if isinstance(pool, NodesManager):
         return ",".join(sorted(pool.startup_nodes))
     options = pool.connection_kwargs
     if behind_sentinels(pool):
-        sentinels = ",".join(sorted(place_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels))
-        return f"{sentinels}/{pool.service_name}"
+        sentinels = ",".join(sorted(place_of(sentinel.connection_pool) for sentinel in sentinels_of(pool)))
+        return f"{sentinels}/{service_of(pool)}"
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     return f"{place}/{options['db']}" if options.get("db") else str(place)
 
 
-def lifetime_of(pool: Any) -> Any:
+def lifetime_of(pool: Pool) -> object:
     """Return an object that lives as long as *pool* and allows weak references, which a `NodesManager` does not."""
     return pool.read_load_balancer if isinstance(pool, NodesManager) else pool
 
@@ -87,7 +103,7 @@ def lifetime_of(pool: Any) -> Any:
 _MAX_LOGGED = 1000
 
 
-def warn_once(pool: Any, what: Hashable, message: str, *args: object, level: int = logging.WARNING) -> None:
+def warn_once(pool: Pool, what: Hashable, message: str, *args: object, level: int = logging.WARNING) -> None:
     """Log *message*, once per *pool* and *what*: sessions are short-lived, and one line is enough."""
     logged = _logged.setdefault(lifetime_of(pool), {})
     if what not in logged:
@@ -97,23 +113,27 @@ def warn_once(pool: Any, what: Hashable, message: str, *args: object, level: int
         log.log(level, message, *args)
 
 
-def warn_of_missing_right(pool: Any, right: str, therefore: str) -> None:
+def warn_of_missing_right(pool: Pool, right: str, therefore: str) -> None:
     """Log, once per *pool*, that its Redis user lacks a *right*, and what follows from that."""
     warn_once(pool, right, "this Redis user lacks the right %s: %s", right, therefore)
 
 
-_logged: "weakref.WeakKeyDictionary[Any, dict[Hashable, None]]" = weakref.WeakKeyDictionary()
+_logged: "weakref.WeakKeyDictionary[object, dict[Hashable, None]]" = weakref.WeakKeyDictionary()
 
 
-def encoder_of(pool: Any) -> Any:
+def encoder_of(pool: Pool) -> Encoder:
     """Return the client's encoder, which turns values into bytes and back."""
     if isinstance(pool, NodesManager):
-        terms = pool.connection_kwargs
-        return cast("Any", Encoder)(*(terms[term] for term in ("encoding", "encoding_errors", "decode_responses")))
-    return pool.get_encoder()
+        terms = (pool.connection_kwargs[term] for term in ("encoding", "encoding_errors", "decode_responses"))
+        return _make_encoder(*terms)
+    encoder: Encoder = untyped(pool).get_encoder()
+    return encoder
 
 
-def pool_of(client: Client) -> Any:
+_make_encoder: Callable[[str, str, bool], Encoder] = untyped(RedisEncoder)
+
+
+def pool_of(client: Client) -> Pool:
     """Return the connection pool of *client*, or the `NodesManager` of a client of a Cluster.
 
     Raises:
@@ -141,7 +161,7 @@ def pool_of(client: Client) -> Any:
         )
     if not isinstance(given, Redis) or isinstance(given, Pipeline):
         raise TypeError(f"aiolocks needs a redis.asyncio.Redis client, not {type(given).__name__}")
-    pool: Any = given.connection_pool
-    if behind_sentinels(pool) and not pool.is_master:
+    pool = given.connection_pool
+    if behind_sentinels(pool) and not untyped(pool).is_master:
         raise TypeError("aiolocks needs a client of the primary, which can write: sentinel.master_for, not slave_for")
     return pool

@@ -14,7 +14,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast, final
+from typing import Any, final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
@@ -23,6 +23,8 @@ from redis.exceptions import AskError, MovedError, NoPermissionError
 
 from .._core.answers import RidingOut
 from .._core.keys import SLOTS, slot_of
+from .._core.replies import RawReply
+from .._core.untyped import RawConnection, untyped
 from .clients import warn_of_missing_right
 from .connection import Connection, ConnectionCancelled, Endpoint, connected
 from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline
@@ -59,8 +61,8 @@ class Node(Endpoint):
         self.address = address
         self._on_unreachable = on_unreachable
 
-    async def connect(self) -> Any:
-        terms: dict[str, Any] = dict(self._manager.connection_kwargs)
+    async def connect(self) -> RawConnection:
+        terms = dict(self._manager.connection_kwargs)
         make = terms.pop("connection_class")
         for other in _NOT_OURS:
             terms.pop(other, None)
@@ -116,7 +118,7 @@ class SlotMap:
         self._failures += 1
         return self._failures < len(self.known)
 
-    def learn(self, reply: Any, address_of: Callable[[str, int], Address]) -> set[int]:
+    def learn(self, reply: RawReply, address_of: Callable[[str, int], Address]) -> set[int]:
         """Take the reply to CLUSTER SLOTS, and return the slots that have changed hands."""
         owners: list[Address | None] = [None] * SLOTS
         others = list(self._startup)
@@ -276,7 +278,7 @@ class Router:
         pipeline = self.node(self._map.next_to_ask(self._answers))
         pipeline.submit(_SLOTS, (), self._on_slots, _PATIENCE, pipeline, unsent=_PATIENCE)
 
-    def _on_slots(self, call: PendingCall, reply: Any) -> None:
+    def _on_slots(self, call: PendingCall, reply: RawReply) -> None:
         self._refreshing = False
         if not isinstance(reply, Exception):
             self._note_slots(reply, call.subject)
@@ -289,7 +291,7 @@ class Router:
         if self._map.failed(_address(call.subject)) and not isinstance(reply, ConnectionCancelled):
             self.refresh()
 
-    def _note_slots(self, reply: Any, pipeline: Pipeline) -> None:
+    def _note_slots(self, reply: RawReply, pipeline: Pipeline) -> None:
         before = self._map.owners
         changed = self._map.learn(reply, lambda host, port: self.address_of(host, port, pipeline))
         stuck = [pipeline for pipeline in self._pipelines.values() if pipeline.stuck]
@@ -344,7 +346,7 @@ class Router:
 
 
 def _address(pipeline: Pipeline) -> Address:
-    return cast("Node", pipeline.endpoint).address
+    return pipeline.endpoint.address
 
 
 @final
@@ -436,7 +438,7 @@ class Redirect:
     def follow(self, call: PendingCall, error: AskError) -> bool:
         """Send *call* to where its reply points. Return False if the reply is to be reported instead."""
         router = self.route.router
-        where = cast("Any", error)
+        where = untyped(error)
         address = router.address_of(where.host, where.port, self.via)
         moved = isinstance(error, MovedError)
         if moved:

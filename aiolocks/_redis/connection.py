@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 import hiredis
 from redis.asyncio.retry import Retry
@@ -20,6 +20,10 @@ from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from .._core.background import background
 from .._core.replies import UNREADABLE, unreadable, unreadable_protocol
+from .._core.untyped import RawConnection, untyped
+
+if TYPE_CHECKING:
+    from .pipeline import PendingCall
 
 Receiver = Callable[[object], None]
 """Gets the reply, or the exception in its place."""
@@ -51,12 +55,14 @@ class Endpoint:
 
     fails_over = False
     """Whether another server takes over when this one is gone. An outage is retried then."""
+    address: tuple[str, int]
+    """The host and port of a node of a Cluster; no other endpoint has it."""
 
-    async def connect(self) -> Any:
+    async def connect(self) -> RawConnection:
         """Return a new connection of redis-py, connected. The caller bounds the time."""
         raise NotImplementedError
 
-    def opened(self, connection: Any, link: "Connection") -> None:
+    def opened(self, connection: RawConnection, link: "Connection") -> None:
         """Called when *connection* has become *link*, so that a failover can close it."""
 
     def unreachable(self) -> None:
@@ -93,7 +99,7 @@ class Connection:
         self.loaded: set[str] = set()
         """Scripts that were sent whole over this connection."""
         self.receivers: deque[Receiver] = deque()
-        self.resent: set[Any] = set()
+        self.resent: set[PendingCall] = set()
         """Unanswered calls that were sent whole: perhaps a second time, behind calls that had left after the first."""
         self._on_push = on_push
         self._on_lost = on_lost
@@ -134,13 +140,12 @@ class Connection:
                 receiver(reason)
 
 
-# redis-py does not publish the stream of a connection, only whole request/reply pairs; hence Any for the connection.
 @final
 class StreamConnection(Connection, asyncio.BufferedProtocol):
     """A link over the socket or TLS stream of a connected redis-py connection."""
 
     def __init__(
-        self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None],
+        self, connection: RawConnection, on_push: Receiver | None, on_lost: Callable[[Exception], None],
         on_flow: Callable[[], None], on_heard: Heard,
     ) -> None:  # fmt: skip
         super().__init__(on_push, on_lost, on_heard)
@@ -148,7 +153,7 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._connection = connection  # its StreamWriter would close the transport if it were collected
         self._transport: asyncio.Transport = connection._writer.transport
-        self._parser: Any = hiredis.Reader(  # its stub knows neither what it takes nor what it returns
+        self._parser = untyped(hiredis).Reader(  # its stub knows neither what it takes nor what it returns
             protocolError=InvalidResponse, replyError=connection._parser.parse_error, notEnoughData=_MORE
         )
         self._parser.feed(bytes(connection._reader._buffer))
@@ -255,7 +260,7 @@ class ReplyConnection(Connection):
     distant = False
 
     def __init__(
-        self, connection: Any, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard
+        self, connection: RawConnection, on_push: Receiver | None, on_lost: Callable[[Exception], None], on_heard: Heard
     ) -> None:
         super().__init__(on_push, on_lost, on_heard)
         self._connection = connection
@@ -310,7 +315,7 @@ class ReplyConnection(Connection):
             self._lose(reason if isinstance(reason, RedisError) else RedisConnectionError("Connection closed."))
 
 
-async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> Any:
+async def connected(connection: RawConnection, connect: Callable[[], Awaitable[None]]) -> RawConnection:
     """Return a *connection* of redis-py once it is connected.
 
     redis-py's own retries are off: code that retries must know whether Redis may have run a request. Each command of
@@ -334,7 +339,7 @@ async def connected(connection: Any, connect: Callable[[], Awaitable[None]]) -> 
     return connection
 
 
-def _library_of(connection: Any) -> tuple[tuple[bytes, bytes], ...]:
+def _library_of(connection: RawConnection) -> tuple[tuple[bytes, bytes], ...]:
     """Return the arguments by which redis-py's handshake names the library."""
     info = getattr(connection, "driver_info", None)
     name = getattr(connection, "lib_name", None) if info is None else info.formatted_name

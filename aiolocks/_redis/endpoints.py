@@ -2,25 +2,25 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
+from redis.asyncio import ConnectionPool
 from redis.asyncio.cluster import NodesManager
-from redis.asyncio.sentinel import SentinelConnectionPool
 
-from .clients import Server
+from .clients import Pool, Server, behind_sentinels
 from .cluster import Router
 from .connection import Endpoint
 from .pipeline import Pipeline
 from .sentinel import SentinelPrimary
 
 
-def endpoint_of(pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> Endpoint:
+def endpoint_of(pool: ConnectionPool, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> Endpoint:
     """Return the endpoint of a client with this *pool*."""
-    return SentinelPrimary(pool, loop, clock) if isinstance(pool, SentinelConnectionPool) else Server(pool)
+    return SentinelPrimary(pool, loop, clock) if behind_sentinels(pool) else Server(pool)
 
 
 def pipeline_of(
-    pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
+    pool: Pool, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_lost: Callable[[], None],
     on_connected: Callable[[], None],
 ) -> Pipeline | Router:  # fmt: skip
     """Return the pipeline to the server of a client with this *pool*, or the router to the nodes of its Cluster."""
@@ -43,7 +43,7 @@ class Pipelines:
         self._on_connected = on_connected
         self._pipelines: dict[int, Pipeline | Router] = {}
 
-    def of(self, pool: Any) -> Pipeline | Router:
+    def of(self, pool: Pool) -> Pipeline | Router:
         """Return the pipeline of the client with this *pool*."""
         pipeline = self._pipelines.get(id(pool))
         if pipeline is None:

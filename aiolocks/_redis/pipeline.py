@@ -36,7 +36,7 @@ from .._core.answers import (
     recognized,
 )
 from .._core.overdue_timer import OverdueTimer
-from .._core.replies import UNREADABLE, UnreadableReplyError, check_reply, unreadable
+from .._core.replies import UNREADABLE, RawReply, UnreadableReplyError, check_reply, unreadable
 from .._core.timing import retry_delay
 from .busy_poll import BusyPoll
 from .connection import Connection, ConnectionCancelled, Connector, Endpoint, Receiver, open_connection
@@ -88,7 +88,7 @@ class BaseRoute:
     async def ask(
         self, command: Command, args: "Arguments | ArgumentsLater" = (), patience: float = REPLY_TIMEOUT, *,
         on_reply: "CallReceiver | None" = None, unsent: float | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> RawReply:  # fmt: skip
         """Run a command once and return its reply.
 
         Args:
@@ -105,7 +105,7 @@ class BaseRoute:
         After a cancellation, a call that has not left never leaves: other callers may have decided otherwise by then.
         """
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[RawReply] = loop.create_future()
 
         def receive(call: PendingCall, reply: object) -> None:
             if not isinstance(reply, Exception):
@@ -141,8 +141,8 @@ class PendingCall:
     """
 
     __slots__ = (
-        "abandoned", "args", "command", "due", "gives_way", "link", "patience", "receiver", "redirect", "reply_to",
-        "sent_at", "subject", "whole",
+        "_make_args", "abandoned", "args", "command", "due", "gives_way", "link", "patience", "receiver", "redirect",
+        "reply_to", "sent_at", "subject", "whole",
     )  # fmt: skip
 
     sent_at: float
@@ -156,7 +156,8 @@ class PendingCall:
         subject: Any, reply_to: Any, whole: bool = False,
     ) -> None:  # fmt: skip
         self.command = command
-        self.args = args
+        self.args: Arguments = () if callable(args) else args
+        self._make_args: ArgumentsLater | None = args if callable(args) else None
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
         self.subject, self.reply_to = subject, reply_to
@@ -169,10 +170,11 @@ class PendingCall:
 
     def send(self, link: Connection, now: float) -> None:
         self.sent_at, self.due = now, now + self.patience  # equivalent: sign, it only looks too early
-        command, args = self.command, self.args
+        command = self.command
         try:
-            if callable(args):
-                args = self.args = args(self.subject, link)  # the same if it is sent a second time
+            if self._make_args is not None:
+                self.args, self._make_args = self._make_args(self.subject, link), None  # the same if it is sent again
+            args = self.args
             if command.name in link.loaded and not self.whole:
                 packed = command.evalsha(args)
             else:
@@ -269,7 +271,7 @@ class PendingCall:
 
 ArgumentsLater = Callable[[Any, Connection], Arguments]
 
-CallReceiver = Callable[[PendingCall, Any], object]
+CallReceiver = Callable[[PendingCall, RawReply], object]
 
 
 def _ignore(call: PendingCall, reply: object) -> None:

@@ -19,14 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, cast, final
+from typing import cast, final
 
 import hiredis
 
 from .._core.tokens import LENGTH
+from .._core.untyped import untyped
 
 _FOLDER = Path(__file__).with_name("lua")
-_loader: Any = getattr(__spec__, "loader", None)
+_loader = untyped(getattr(__spec__, "loader", None))
 """This module's loader, which also reads from a zip file. Importing `importlib.resources` would take 16 ms more."""
 
 # Compiled when the first script is loaded, not when the library is imported.
@@ -215,7 +216,8 @@ def _names(code: str) -> list[str]:
 
 
 def _read(name: str) -> str:
-    return (_texts.get(name) or cast("bytes", _loader.get_data(str(_FOLDER / f"{name}.lua")))).decode()
+    text: bytes = _texts.get(name) or _loader.get_data(str(_FOLDER / f"{name}.lua"))
+    return text.decode()
 
 
 def _read_all() -> dict[str, bytes]:
@@ -238,7 +240,7 @@ def _strip(text: str) -> str:
     return "\n".join(line for line in lines if line and not line.startswith("--"))
 
 
-pack: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis).pack_command
+pack: Callable[[tuple[str | bytes | int, ...]], bytes] = untyped(hiredis).pack_command
 """Its stub knows commands of one element only."""
 
 

@@ -10,13 +10,15 @@ of Sentinels may belong to another loop.
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError
+from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from .clients import Server, place_of
+from .._core.replies import RawReply
+from .._core.untyped import RawConnection, untyped
+from .clients import Server, place_of, sentinels_of, service_of
 from .connection import Connection, Endpoint, connected
 from .pipeline import PendingCall, Pipeline
 from .scripts import PlainCommand
@@ -48,13 +50,15 @@ class SentinelPrimary(Endpoint):
 
     fails_over = True
 
-    def __init__(self, pool: Any, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, pool: SentinelConnectionPool, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]
+    ) -> None:
         self._pool = pool
         self._loop = loop
         self._clock = clock
         self._sentinels = {
             place_of(sentinel.connection_pool): Pipeline(Server(sentinel.connection_pool), loop, clock, lambda: None)
-            for sentinel in pool.sentinel_manager.sentinels
+            for sentinel in sentinels_of(pool)
         }
         self._links: list[tuple[Connection, Address]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -64,7 +68,7 @@ class SentinelPrimary(Endpoint):
         self._remembered_until = -math.inf
         """Until when that configuration counts more than an older one, which a majority may still have."""
 
-    async def connect(self) -> Any:
+    async def connect(self) -> RawConnection:
         """Return a connection to the primary.
 
         Raises:
@@ -78,11 +82,11 @@ class SentinelPrimary(Endpoint):
         await future
         address = self._newest(inquiry)
         if address is None:
-            raise MasterNotFoundError(f"no primary of {self._pool.service_name!r}: {inquiry.why()}")
-        connection = self._pool.make_connection()
+            raise MasterNotFoundError(f"no primary of {service_of(self._pool)!r}: {inquiry.why()}")
+        connection = untyped(self._pool).make_connection()
         return await connected(connection, lambda: connection.connect_to(address))
 
-    def opened(self, connection: Any, link: Connection) -> None:
+    def opened(self, connection: RawConnection, link: Connection) -> None:
         """Close *link* when the Sentinels name another primary than the one that it leads to."""
         self._links = [(other, address) for other, address in self._links if other.lost is None]
         self._links.append((link, (connection.host, connection.port)))
@@ -131,7 +135,7 @@ class SentinelPrimary(Endpoint):
         primary = self._newest(inquiry)
         if primary is not None:
             where = "{}:{}".format(*primary)
-            error = RedisConnectionError(f"the Sentinels of {self._pool.service_name!r} name another primary: {where}")
+            error = RedisConnectionError(f"the Sentinels of {service_of(self._pool)!r} name another primary: {where}")
             for link, address in self._links:
                 if address != primary:
                     link.close(error)
@@ -147,8 +151,8 @@ class _State(NamedTuple):
     """Number of other Sentinels that it knows."""
 
     @classmethod
-    def of(cls, reply: Any) -> "_State":
-        fields: dict[bytes, Any] = reply
+    def of(cls, reply: RawReply) -> "_State":
+        fields: dict[bytes, RawReply] = reply
         if not isinstance(reply, dict):  # by RESP2
             fields = dict(zip(reply[::2], reply[1::2], strict=True))
         address = fields[b"ip"].decode(), int(fields[b"port"])
@@ -165,12 +169,13 @@ class _Inquiry:
     """
 
     def __init__(
-        self, pool: Any, on_result: Callable[["_Inquiry"], None], on_newer: Callable[["_Inquiry"], None]
-    ) -> None:
-        manager = pool.sentinel_manager
+        self, pool: SentinelConnectionPool, on_result: Callable[["_Inquiry"], None],
+        on_newer: Callable[["_Inquiry"], None],
+    ) -> None:  # fmt: skip
+        manager = untyped(pool).sentinel_manager
         self._fewest_others: int = manager.min_other_sentinels
         self._forced_host: str | None = getattr(manager, "_force_master_ip", None)
-        self._service: bytes = pool.service_name.encode()
+        self._service = service_of(pool).encode()
         self._missing = self._majority = self._answered = 0
         self._on_result: Callable[[_Inquiry], None] | None = on_result
         self._on_newer = on_newer
@@ -179,7 +184,7 @@ class _Inquiry:
         """The primary of the newest configuration. None means that it is down, or that no Sentinel has answered."""
         self.failing_over = False
         self._said: dict[str, str] = {}
-        self._states: dict[str, Any] = {}
+        self._states: dict[str, _State | Exception] = {}
 
     def begin(self, sentinels: dict[str, Pipeline]) -> None:
         """Ask."""
@@ -192,10 +197,10 @@ class _Inquiry:
         """Return each Sentinel's reason not to name a primary."""
         return "; ".join(f"Sentinel {place}: {said}" for place, said in self._said.items()) or "there is no Sentinel"
 
-    def _note(self, call: PendingCall, reply: Any) -> None:
+    def _note(self, call: PendingCall, reply: RawReply) -> None:
         self._states[call.subject] = reply if isinstance(reply, Exception) else _State.of(reply)
 
-    def _take(self, call: PendingCall, reply: Any) -> None:
+    def _take(self, call: PendingCall, reply: RawReply) -> None:
         found = None if isinstance(reply, Exception) or reply is None else (reply[0].decode(), int(reply[1]))
         self._missing -= 1
         before = self.epoch

@@ -8,11 +8,12 @@ first would cost each first waiter a round trip, and the re-check is needed anyw
 import asyncio
 import re
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 from redis.exceptions import AskError, NoPermissionError, ResponseError
 
 from .._core.keys import of_shard, slot_of
+from .._core.replies import RawReply
 from .connection import Connection, ConnectionCancelled, Connector, Endpoint, open_connection
 from .scripts import pack
 
@@ -166,7 +167,7 @@ class Subscriber:
         if self._wanted:
             self._try_later()
 
-    def _pushed(self, message: Any) -> None:
+    def _pushed(self, message: RawReply) -> None:
         if isinstance(message, AskError):  # or MovedError
             for channel in [
                 each for each in sorted(self._wanted) if of_shard(each) and slot_of(each) == message.slot_id

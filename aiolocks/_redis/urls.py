@@ -5,7 +5,7 @@ is fakeredis, which the extra 'memory' of aiolocks installs; it is imported when
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from redis.asyncio import Redis
@@ -14,7 +14,8 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 
-from .clients import Client, behind_sentinels, pool_of
+from .._core.untyped import untyped
+from .clients import Client, behind_sentinels, pool_of, sentinels_of
 
 SCHEME = "memory://"
 
@@ -82,7 +83,7 @@ async def close_client(client: Client) -> None:
     await client.aclose()
     pool = pool_of(client)
     if behind_sentinels(pool):
-        for sentinel in pool.sentinel_manager.sentinels:
+        for sentinel in sentinels_of(pool):
             await sentinel.aclose()
 
 
@@ -109,7 +110,7 @@ def memory_client(url: str) -> Redis:
 
 
 def _one_server(scheme: str, rest: str, terms: dict[str, Any]) -> Redis:
-    client: Redis = cast("Any", Redis).from_url(f"{scheme}://{rest}", **terms)
+    client: Redis = untyped(Redis).from_url(f"{scheme}://{rest}", **terms)
     usual = _usual_retry()  # redis-py's client from a URL has no retries: one lost reply would be an error
     never = client.connection_pool.connection_kwargs.get("retry_on_timeout") is False
     if usual is not None and not never and "retry" not in terms:
@@ -162,7 +163,7 @@ def _behind_sentinels(scheme: str, rest: str, more: dict[str, Any]) -> Redis:
     if scheme == "rediss+sentinel":
         terms["ssl"] = of_sentinels["ssl"] = True
     addresses = [_address(host, _SENTINEL_PORT) for host in hosts.split(",")]
-    manager = cast("Any", Sentinel)(addresses, sentinel_kwargs=of_sentinels)
+    manager = untyped(Sentinel)(addresses, sentinel_kwargs=of_sentinels)
     usual = _usual_retry()
     if usual is not None and terms.get("retry_on_timeout") is not False:
         terms.setdefault("retry", usual)
@@ -177,8 +178,8 @@ def _of_cluster(scheme: str, rest: str, more: dict[str, Any]) -> RedisCluster:
     terms = _parsed(f"{credentials}localhost", "", dict(parse_qsl(options))) | more
     if scheme == "rediss+cluster":
         terms["ssl"] = True
-    nodes = [cast("Any", ClusterNode)(*_address(host, _NODE_PORT)) for host in hosts.split(",")]
-    client: RedisCluster = cast("Any", RedisCluster)(startup_nodes=nodes, **terms)
+    nodes = [untyped(ClusterNode)(*_address(host, _NODE_PORT)) for host in hosts.split(",")]
+    client: RedisCluster = untyped(RedisCluster)(startup_nodes=nodes, **terms)
     return client
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from redis.asyncio import Redis
+from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.backoff import NoBackoff
@@ -21,7 +22,7 @@ from .._core.answers import explained
 from .._core.keys import Keys
 from .._manager import LockManager
 from .._redis import clients, urls
-from .._redis.clients import behind_sentinels
+from .._redis.clients import behind_sentinels, sentinels_of
 from .._redis.urls import SCHEME
 from ._arguments import URL_VARIABLE, Unusable
 
@@ -186,9 +187,9 @@ async def _about_tls(url: str) -> str:
 def _ports(url: str) -> list[tuple[str, int]]:
     """Return the hosts and ports of *url*; none if it is a unix socket."""
     pool = clients.pool_of(client_of(url))
-    if "+cluster://" in url:
+    if isinstance(pool, NodesManager):
         return [(str(node.host), int(node.port)) for node in pool.startup_nodes.values()]
-    pools = [one.connection_pool for one in pool.sentinel_manager.sentinels] if behind_sentinels(pool) else [pool]
+    pools = [one.connection_pool for one in sentinels_of(pool)] if behind_sentinels(pool) else [pool]
     options = [one.connection_kwargs for one in pools]
     return [(one["host"], one.get("port", 6379)) for one in options if "host" in one]
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, final
 from redis.exceptions import AskError, RedisError, ResponseError
 
 from .._core.keys import SLOTS, slot_of
+from .._core.untyped import untyped
 from .._redis.clients import pool_of
 from ._arguments import Unusable
 from ._connect import PATIENCE, REFUSALS, answering, is_away, node_of, ping, place_of
@@ -106,7 +107,7 @@ async def primaries(url: str) -> AsyncGenerator[Primaries]:
 
 async def _of_cluster(url: str, client: Any, stack: AsyncExitStack) -> Primaries:
     """Return the primaries of the Cluster at *url*; *stack* closes their clients. *client* is not asked."""
-    startup = [(str(node.host), int(node.port)) for node in pool_of(client).startup_nodes.values()]
+    startup = [(str(node.host), int(node.port)) for node in untyped(pool_of(client)).startup_nodes.values()]
     owners = await _owners(url, startup, stack)
     addresses = sorted(set(owners), key=_text)
     clients = {address: await stack.enter_async_context(node_of(url, *address)) for address in addresses}

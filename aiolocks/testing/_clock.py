@@ -14,7 +14,7 @@ from .._engine.context import Context, lease_clock
 from .._engine.lease import Lease, state_of
 from .._grantors.session import Session
 from .._manager import LockManager
-from .._redis.clients import pool_of
+from .._redis.clients import in_memory, pool_of
 
 _QUIET_TURNS = 3
 _MAX_TURNS = 10_000
@@ -78,7 +78,7 @@ class Clock:
     def __init__(self, locks: LockManager) -> None:
         given: object = locks
         pool = pool_of(given.client) if isinstance(given, LockManager) else None
-        if pool is None or not pool.connection_class.__module__.startswith("fakeredis"):
+        if pool is None or not in_memory(pool):
             raise TypeError('a Clock moves only the time of a LockManager.from_url("memory://"), not of a real server')
         if Session.begun(pool):
             raise RuntimeError("make the Clock before the first lock is taken with this manager")

@@ -54,7 +54,10 @@ class Asked(NamedTuple):
         return self.words[3 + int(self.words[2]) :]
 
 
-class Answering:
+_A_POOL: Any = object
+
+
+class Answering(_A_POOL):  # type: ignore[misc]  # so that it is passed for a pool
     """Leads to the server like a connection pool; *answer* gets what is asked, and returns or raises the reply.
 
     Attributes:

@@ -10,6 +10,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ..._core.timing import margin
+from ..._core.untyped import untyped
 from ..._redis.clients import pool_of
 from .._connect import PATIENCE
 from . import _timing
@@ -34,7 +35,7 @@ async def _ask(client: Any, host: str, port: int) -> Sequence[_timing.Sample]:
     options: dict[str, Any] = getattr(pool_of(client), "connection_kwargs", {})
     shared = {name: value for name, value in options.items() if name in _SHARED_OPTIONS or name.startswith("ssl_")}
     shared |= {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
-    tls = issubclass(pool_of(client).connection_class, SSLConnection)
+    tls = issubclass(untyped(pool_of(client)).connection_class, SSLConnection)
     try:
         async with Redis(host=host, port=port, ssl=tls, retry=Retry(NoBackoff(), 0), **shared) as replica:
             return await _timing.sample(replica)

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import final
 
+from ..._core.untyped import untyped
 from ..._redis.clients import behind_sentinels, pool_of
 from .. import _names
 from .._arguments import Unusable
@@ -69,7 +70,7 @@ class Watcher:
             self.board.connected(self._found)
         for pool in map(pool_of, self._found.nodes):
             if behind_sentinels(pool):  # a deposed primary answers for up to 11 s
-                await pool.get_master_address()
+                await untyped(pool).get_master_address()
 
     def _why(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

@@ -174,6 +174,8 @@ async def test_a_renewal_of_all_is_known_as_soon_as_possible(renewals: list[Endi
 async def test_what_cannot_be_renewed_says_whether_a_part_of_it_was_revoked(revoked: bool) -> None:
     parts = [Part(ScriptedGrantor(renewals=[answer]), asked()) for answer in (True, False)]
     whole = made_of(parts)
+    for part in parts:
+        part.request.was_reached()
     whole.begin_lease()
     if revoked:
         parts[1].request.was_revoked()

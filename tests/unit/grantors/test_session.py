@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
@@ -118,7 +118,7 @@ class SlowToTell(asyncio.SelectorEventLoop):
 def test_two_threads_may_find_the_sessions_of_one_closed_loop_at_the_same_moment() -> None:
     pools = [memory_client("memory://").connection_pool for _ in range(3)]
 
-    async def begin(pool: object) -> None:
+    async def begin(pool: ConnectionPool) -> None:
         Session.of(pool)
 
     closed = SlowToTell()

@@ -60,7 +60,7 @@ def sentinel(*hosts: str) -> Sentinel:
 async def test_where_connections_lead_goes_by_the_client() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(endpoint_of(Answering(lambda asked: 1), loop, clock), Server)
-    assert isinstance(endpoint_of(pool_of(sentinel("a").master_for("locks")), loop, clock), SentinelPrimary)
+    assert isinstance(endpoint_of(sentinel("a").master_for("locks").connection_pool, loop, clock), SentinelPrimary)
 
 
 def test_a_primary_behind_sentinels_is_known_by_them_and_its_service() -> None:

@@ -11,7 +11,6 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from aiolocks._redis.clients import pool_of
 from aiolocks._redis.connection import Connection
 from aiolocks._redis.pipeline import PendingCall, Pipeline
 from aiolocks._redis.scripts import PlainCommand
@@ -73,7 +72,7 @@ class Watched:
         self.manager = make([(f"sentinel{number}", 26379) for number in range(count)], **options)
         for sentinel, client in zip(self.sentinels, self.manager.sentinels, strict=True):
             client.connection_pool.make_connection = sentinel.make_connection
-        self.pool: Any = pool_of(self.manager.master_for("locks"))
+        self.pool: Any = self.manager.master_for("locks").connection_pool
         self.pool.make_connection = self._connection
 
     def say(self, **facts: Any) -> None:
