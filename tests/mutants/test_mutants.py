@@ -1,12 +1,16 @@
 """What is mutated, and how; and that a mutant is caught by a test that notices it and by no other."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.mutants import of_lua, of_python
 from tests.mutants.mutant import Mutant, equivalents, names
-from tests.mutants.table import REPOSITORY, answered_by, files
+from tests.mutants.reached import FOLDER, Reached, ranges, senders
+from tests.mutants.table import REPOSITORY, files
 from tests.mutants.trial import Trial, mutants_of
 
 PYTHON = '''
@@ -59,11 +63,33 @@ def test_lua_is_mutated_by_its_words() -> None:
     assert not any("not this" in change for change in told)
 
 
-def test_each_file_has_tests_that_are_there() -> None:
-    for path in files():
-        tests = answered_by(path).paths
-        assert tests, path
-        assert all((REPOSITORY / test).exists() for test in tests), path
+def test_a_line_is_looked_for_where_a_call_runs_it() -> None:
+    """A default is evaluated once, when the module is imported: it answers to the tests of its function."""
+    assert ranges(PYTHON, 10, range(10, 11)) == (range(10, 11), range(6, 12))
+    assert ranges(PYTHON, 5, range(5, 6)) == (range(6, 12),)
+    assert ranges(PYTHON, 3, range(3, 4)) == ()
+
+
+def test_a_lua_file_answers_to_the_tests_of_all_scripts_it_is_in() -> None:
+    lua = "aiolocks/_redis/lua"
+    assert senders(f"{lua}/session/introduce.lua") == {"session/introduce"}
+    assert {"semaphore/renew", "modes/renew"} <= senders(f"{lua}/semaphore/renew.lua")
+    assert {"lock/grant", "exact/grant"} <= senders(f"{lua}/libraries/mutex.lua")
+
+
+@pytest.mark.rest
+def test_what_a_test_reaches_is_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "reached-quick"
+    folder.mkdir()
+    test = "tests/unit/core/test_keys.py"
+    command = ["-m", "pytest", "-qq", "-p", "tests.mutants.reached", "-p", "no:cacheprovider", test]
+    subprocess.run([sys.executable, *command], cwd=REPOSITORY, env={**os.environ, FOLDER: str(folder)}, check=True)
+    (folder / "commit").write_text("HEAD")
+    reached = Reached("quick", tmp_path)
+    found = [reached.tests(mutant) for mutant in mutants_of("aiolocks/_core/keys.py")]
+    assert any(found)
+    assert all(name.startswith(test) for tests in found for name in tests)
+    assert reached.tests(mutants_of("aiolocks/_engine/renewal.py")[0]) == []
 
 
 @pytest.mark.rest
@@ -83,10 +109,12 @@ def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(f"import sys; sys.path[:0] = ['.', {str(REPOSITORY)!r}]")
     (tmp_path / "test_blind.py").write_text("import some\ndef test_it(): assert some.least(1, 1) == 1")
     (tmp_path / "test_seeing.py").write_text("import some\ndef test_it(): assert some.least(1, 2) == 1")
+    (tmp_path / "test_broken.py").write_text("def test_it(): assert False")
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = . {REPOSITORY}")
     (mutant,) = (mutant for mutant in of_python.mutants("some.py", text) if mutant.kind == "min/max")
     trial = Trial(tmp_path, workers=0)
-    assert not trial.fails(["test_blind.py", "test_seeing.py"])
-    assert not trial.caught_by(mutant, ["test_blind.py"])
-    assert trial.caught_by(mutant, ["test_seeing.py"]) == "test_seeing.py::test_it"
+    blind, seeing = "test_blind.py::test_it", "test_seeing.py::test_it"
+    assert not trial.fails([blind, seeing])
+    assert not trial.one_of(["test_broken.py::test_it", blind], mutant)
+    assert trial.one_of([blind, seeing], mutant) == seeing
     assert (tmp_path / "some.py").read_text() == text

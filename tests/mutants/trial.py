@@ -2,31 +2,43 @@
 
 import json
 import os
-import re
-import shlex
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import final
 
 from tests.mutants import of_lua, of_python
 from tests.mutants.mutant import Mutant, equivalents, names
-from tests.mutants.table import REPOSITORY, Answering, answered_by
+from tests.mutants.reached import Reached
+from tests.mutants.table import REPOSITORY
 
-LIMIT = 60.0
-"""Seconds after which a mutant is one that hangs, which is noticed: a file's tests take a third of it at most."""
+LIMIT = 600.0
+"""Seconds after which a mutant is one that hangs, which is noticed; a single test may take a tenth of that."""
 
 CAUGHT, SURVIVED, SAME = "caught by ", "survived", "equivalent"
 
-_FIRST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_AT_ONCE, _FILES = 3.0, 6
+"""Seconds that the tests take which are tried first, by one process, and of how many files they are."""
+
+_LATER = 120.0
+"""Seconds that the tests take which are tried of each part but the quick one, one after the other."""
+
+_SEEDS = 60
 
 _FAILED = {1, 2, 3, 4}
 """A test failed, or the mutant cannot even be imported."""
+
+_NO_TEST = 5
+
+_PLANTING = ("test_defects.py", "test_attached.py", "test_teeth.py")
+"""Tests that plant defects of their own, which one that is there already may hide."""
 
 
 def mutants_of(path: str) -> list[Mutant]:
@@ -45,13 +57,6 @@ def is_equivalent(mutant: Mutant) -> bool:
     return bool(said and said & names(mutant, mutants_of(mutant.path), text))
 
 
-def readme_command() -> list[str]:
-    """Return what README's command runs, for those that the tests of their own file let through."""
-    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
-    command = lines[lines.index("<!-- test-command -->") + 2]
-    return shlex.split(command.rpartition("-m pytest ")[2])
-
-
 @final
 class Trial:
     """A copy of the repository in which mutants are tried."""
@@ -59,16 +64,15 @@ class Trial:
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder, self._workers = folder, workers
         self._written_at = int(time.time())
+        self._passing: dict[str, bool] = {}
 
-    def caught_by(
-        self, mutant: Mutant, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT
-    ) -> str:
-        """Return the test that fails with the mutant, or nothing."""
+    @contextmanager
+    def planted(self, mutant: Mutant) -> Iterator[None]:
         home = self._folder / mutant.path
         text = home.read_text(encoding="utf-8")
         self._write(home, mutant.apply(text))
         try:
-            return self.fails(arguments, rows, limit)
+            yield
         finally:
             self._write(home, text)
 
@@ -78,34 +82,95 @@ class Trial:
         self._written_at += 1
         os.utime(home, (self._written_at, self._written_at))
 
-    def fails(self, arguments: Sequence[str], rows: Iterable[str] = (), limit: float = LIMIT) -> str:
+    def caught_by(self, mutant: Mutant, parts: Sequence[Reached]) -> str:
+        """Return the test that fails with the mutant, or nothing."""
+        return next(filter(None, self._tries(mutant, parts)), "")
+
+    def _tries(self, mutant: Mutant, parts: Sequence[Reached]) -> Iterator[str]:
+        tried = set[str]()
+        for part in parts:
+            tests = [test for test in part.tests(mutant) if not _path(test).endswith(_PLANTING)]
+            if part.part == "quick":
+                first = _first(tests, part.took, _AT_ONCE, _FILES)
+                yield self.one_of(first, mutant)
+                yield self.one_of([test for test in tests if test not in first], mutant, self._workers)
+            else:
+                others = [test for test in tests if _function(test) not in tried]
+                yield self.one_of(_first(others, part.took, _LATER), mutant, 2 * self._workers)
+            tried.update(map(_function, tests))
+        if len(parts) > 1:
+            with self.planted(mutant):
+                yield self._simulated()
+
+    def one_of(self, tests: Sequence[str], mutant: Mutant, workers: int = 0) -> str:
+        """Return one that notices the mutant: it fails twice, once by itself, and passes without the mutant."""
+        left = list(tests)
+        while left:
+            with self.planted(mutant):
+                failed = self.fails(left, workers)
+                again = failed in left and self.fails([failed])
+            if failed not in left or (again and self._passes(failed)):
+                return failed
+            left.remove(failed)
+        return ""
+
+    def _passes(self, test: str) -> bool:
+        if test not in self._passing:
+            self._passing[test] = not self.fails([test])
+        return self._passing[test]
+
+    def fails(self, tests: Sequence[str], workers: int = 0) -> str:
         """Run tests, and return the one that failed, or that they did not end; or nothing."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.only"]
-        command += ["-o", f"timeout={limit / 3}"]
-        environment = {**os.environ, "AIOLOCKS_ROWS": ",".join(rows), "AIOLOCKS_WITHOUT_MEMORY": "1"}
+        wanted, failed = self._folder / ".only", self._folder / ".failed"
+        wanted.write_text("\n".join(tests), encoding="utf-8")
+        failed.write_text("", encoding="utf-8")
+        files = [path for path in dict.fromkeys(map(_path, tests)) if (self._folder / path).exists()]
+        command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.only"]
+        command += ["-n", str(workers), "--maxschedchunk", "4", "-o", f"timeout={LIMIT / 10}", *files]
+        status = self._run(command, {"AIOLOCKS_ONLY": str(wanted), "AIOLOCKS_FAILED": str(failed)}) if files else 0
+        if status is None:
+            return "no end"
+        if status not in _FAILED:
+            assert status in {0, _NO_TEST}, f"pytest ended with {status}"
+            return ""
+        return failed.read_text(encoding="utf-8").partition("\n")[0] or "no beginning"
+
+    def _simulated(self) -> str:
+        first = random.randrange(2**31)
+        seeds = f"range({first}, {first + _SEEDS})"
+        run = f"any(run_seeds({seeds}, cluster=cluster, until_failed=1).failed for cluster in (False, True))"
+        status = self._run(["-c", f"from tests.simulation.runner import run_seeds; import sys; sys.exit({run})"])
+        return "" if status == 0 else f"simulation, --start {first}"
+
+    def _run(self, command: Sequence[str], environment: dict[str, str] | None = None) -> int | None:
+        """Return its exit status, or None if it did not end."""
         with subprocess.Popen(
-            [*command, *arguments], cwd=self._folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
+            [sys.executable, *command], cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, **(environment or {}), "PYTHONPATH": str(self._folder)}, start_new_session=True,
         ) as process:  # fmt: skip
             try:
-                said, _ = process.communicate(timeout=limit)
+                return process.wait(LIMIT)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, 9)
-                process.communicate()
-                return "no end"
-        if process.returncode not in {0, *_FAILED}:
-            raise RuntimeError(f"pytest ended with {process.returncode}:\n{said.decode()[-2000:]}")
-        if process.returncode == 0:
-            return ""
-        failed = _FIRST_FAILED.search(said.decode())
-        return failed[1] if failed else "no beginning"
+                return None
 
-    def own(self, tests: Answering) -> Iterator[list[str]]:
-        """Yield arguments for what a file answers to: first what takes a second or two, as most are caught by that."""
-        if tests.at_once:
-            yield ["-n", "0", "-m", "not slow", *tests.at_once]
-        if tests.asleep:
-            yield ["-n", str(self._workers), "--dist", "worksteal", "-m", "not slow", *tests.asleep]
+
+def _first(tests: Sequence[str], took: dict[str, float], longest: float, files: int = 10_000) -> list[str]:
+    """Return those from the front of so many files that together take no longer than that."""
+    known = list(dict.fromkeys(map(_path, tests)))[:files]
+    ends, end = dict[str, float](), 0.0
+    for test in tests:
+        if _path(test) in known:
+            ends[test] = end = end + took[test]
+    return list(takewhile(lambda test: ends[test] <= longest, ends))
+
+
+def _path(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _function(test: str) -> str:
+    return test.partition("[")[0]
 
 
 @contextmanager
@@ -139,14 +204,8 @@ class Record:
             file.write(json.dumps([name, verdict]) + "\n")
 
 
-def verdict(trial: Trial, mutant: Mutant) -> str:
+def verdict(trial: Trial, mutant: Mutant, parts: Sequence[Reached]) -> str:
     if is_equivalent(mutant):
         return SAME
-    tests = answered_by(mutant.path)
-    runs = (trial.caught_by(mutant, arguments, tests.rows) for arguments in trial.own(tests))
-    return next((CAUGHT + by for by in runs if by), SURVIVED)
-
-
-def whole_verdict(trial: Trial, mutant: Mutant) -> str:
-    by = trial.caught_by(mutant, readme_command(), limit=10 * LIMIT)
+    by = trial.caught_by(mutant, parts)
     return CAUGHT + by if by else SURVIVED
