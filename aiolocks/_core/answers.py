@@ -39,10 +39,11 @@ _MAX_PAUSE = 0.25
 """Maximum pause between two attempts while Redis cannot run a request, in seconds. An attempt takes the server much
 less, and the whole of the retries takes much longer."""
 
-_COMMAND = re.compile(r"permissions to run the '([^']+)' command")
-_KEYS = re.compile(r"(permissions to|can't) access .*\bkeys?\b")
-_IN_SCRIPT = re.compile(r"can't run this command .*?@user_script: ?(\d+)|@user_script: ?(\d+).*can't run this command")
-_CALLED = re.compile(rb"redis\.p?call\('(\w+)'")
+# Compiled when they are first needed, not when the library is imported.
+_COMMAND = r"permissions to run the '([^']+)' command"
+_KEYS = r"(permissions to|can't) access .*\bkeys?\b"
+_IN_SCRIPT = r"can't run this command .*?@user_script: ?(\d+)|@user_script: ?(\d+).*can't run this command"
+_CALLED = rb"redis\.p?call\('(\w+)'"
 
 _FULL = "max number of clients reached"
 
@@ -112,15 +113,15 @@ def explained(error: ResponseError, script: Callable[[], bytes]) -> ResponseErro
 
 
 def _missing(text: str, script: Callable[[], bytes]) -> str:
-    command = _COMMAND.search(text)
+    command = re.search(_COMMAND, text)
     if command:
         return f"+{command[1].lower()}"
-    if _KEYS.search(text):
+    if re.search(_KEYS, text):
         return "~<prefix>*"
-    place = _IN_SCRIPT.search(text)
+    place = re.search(_IN_SCRIPT, text)
     if place:  # before Redis 7.2 a script's error names the line, but not the command
         line = int(place[1] or place[2])
-        called = _CALLED.findall(b"".join(script().splitlines()[line - 1 : line]))
+        called = re.findall(_CALLED, b"".join(script().splitlines()[line - 1 : line]))
         return " or ".join(dict.fromkeys(f"+{each.decode().lower()}" for each in called))
     return ""
 

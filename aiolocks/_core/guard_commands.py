@@ -5,8 +5,7 @@ command has run, it is too late to refuse the second.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Word = str | bytes | int | float
 Command = Sequence[Word]
@@ -61,8 +60,7 @@ class Encoder(Protocol):
     def decode(self, value: bytes) -> bytes | str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Commands to send together: for each command, the number of its words and then the words."""
 
     words: tuple[bytes, ...]

@@ -4,13 +4,10 @@ A new kind starts with a row in `KINDS`. Every table of kinds in the library and
 fails by name where the new kind is missing. (The lock of `compat` is a lock with redis-py's keys, not a kind.)
 """
 
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """One kind of primitive.
 
     Attributes:

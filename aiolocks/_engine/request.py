@@ -25,7 +25,6 @@ import enum
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, final
 
@@ -58,13 +57,11 @@ class Granted(NamedTuple):
     valid_from: float
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(NamedTuple):
     """The request waits in line; its `turn` tells when that ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(NamedTuple):
     """Not granted and not queued. *young*: as the server has not been up for long enough, and that alone."""
 
     young: bool = False
@@ -103,8 +100,7 @@ MOVES: Mapping[Phase, tuple[Phase, ...]] = {
 _SENT, _ANSWERED, _GRANTED = Phase.SENT, Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What is asked for.
 
     Attributes:

@@ -62,7 +62,7 @@ _HMGET = PlainCommand("HMGET")
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Entry:
     """The state of the session's key under one prefix, and the tokens whose names are *written* in it."""
 

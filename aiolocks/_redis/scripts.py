@@ -60,7 +60,7 @@ Templates = dict[tuple[bytes | int, Arguments], list[bytes]]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Script:
     """One script: what to send, and the names of its keys and arguments."""
 

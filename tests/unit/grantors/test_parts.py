@@ -176,6 +176,7 @@ async def test_what_cannot_be_renewed_says_whether_a_part_of_it_was_revoked(revo
     whole = made_of(parts)
     for part in parts:
         part.request.was_reached()
+    whole.was_reached()
     whole.begin_lease()
     if revoked:
         parts[1].request.was_revoked()
