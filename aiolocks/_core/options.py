@@ -64,7 +64,7 @@ UNSET: Final = Unset.UNSET
 class Options:
     """How to ask for a lease, renew it and watch it. Durations are seconds as floats.
 
-    The last four attributes follow from the others.
+    The attributes of the second list follow from the others.
     """
 
     ttl: float
@@ -84,6 +84,8 @@ class Options:
     needed_uptime: int = field(init=False)
     """Minimum uptime that the server must report, in seconds. 0 means that it is not asked."""
     min_hold_ms: int = field(init=False)
+    extends: bool = field(init=False)
+    """Whether an option adds to each request; see `Extension`."""
 
     def __init__(
         self, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
@@ -136,6 +138,7 @@ class Options:
         write(self, "renewed_in_loop", renew and watchdog == "task")
         # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
         write(self, "needed_uptime", math.ceil(uptime) + 1 if uptime else 0)
+        write(self, "extends", bool(replicas or self.needed_uptime or self.min_hold_ms))
 
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ undo of the request begins before the caller learns of it (P7). It goes on in th
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .._core import events
 from .._core.answers import REPLY_TIMEOUT, UNCERTAIN
 from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError
@@ -25,7 +27,7 @@ from .extension import Extension
 from .holdings import Base, Task
 from .lease_state import LeaseState, ModeChanges
 from .release import GRACE
-from .report import Report, begin, current
+from .report import Report, begin
 from .request import Answer, Busy, Granted, Queued, Request, WithdrawnError
 
 if TYPE_CHECKING:
@@ -89,7 +91,9 @@ class Acquisition:
         """Return the handle of the lease, or the result of *busy* if it is busy and the request does not wait."""
         context, closing, state = self.context, self.closing, None
         waiting = None if closing is None else closing.begin(self.grantor.kind, self.grantor.name)
-        report = self._report = begin(self.grantor, self.request)
+        report = None
+        if events.listeners or events.log.isEnabledFor(logging.DEBUG):  # its level can change at any time
+            report = self._report = begin(self.grantor, self.request)
         try:
             wait = self.wait_granted
             for option in self.request.extensions:
@@ -100,7 +104,8 @@ class Acquisition:
                     granted = await wait()
             else:
                 granted = await wait()
-            report = current(report, self.grantor)
+            if report is None and events.listeners:
+                report = self._report = Report(self.grantor)
             if granted is not None:
                 now = context.clock()
                 task = self.task if by_hand else None
@@ -109,12 +114,13 @@ class Acquisition:
                     self.changes,
                 )  # fmt: skip
                 state.renew_from(now)
-                self.request.begin_lease()
+                if self.request.extensions or self.request.parts:
+                    self.request.begin_lease()
         except BaseException as error:
             closed = closing is not None and closing.end(waiting, error)
             late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
-            report = current(report, self.grantor)
-            if report is not None:
+            if report is not None or events.listeners:
+                report = report or Report(self.grantor)
                 report.emit_failure(self.request, error, late=late)  # before the undo, which can be interrupted
             await self._undo(error)
             if closed:
@@ -126,7 +132,17 @@ class Acquisition:
         if closing is not None:
             closing.end(waiting, None)
         if state is not None:
-            return self._begin(state, handle, block)
+            lease = handle(state)
+            if by_hand and self.task is not None:
+                context.holdings.add(self.task, state, lease)
+                if state.renewer is None:
+                    state.watch_deadline()  # without a timer it would stay listed until its task ends
+            if report is not None:
+                # Before the block checks the clock, and may find the lease lost.
+                state.emit_acquired(report.waited(self.request, state.begun))
+            if block is not None:
+                block.open(lease, state)
+            return lease
         request = self.request
         if request.unanswered:  # an attempt without a reply may still reach Redis
             context.undo(self.grantor, request, context.clock() + request.undo_for)
@@ -134,24 +150,9 @@ class Acquisition:
         return busy()
 
     def _raise_busy(self) -> NoReturn:
-        report = current(self._report, self.grantor)
-        if report is not None:
-            report.emit_end(self.request, "timed_out")
+        if self._report is not None:
+            self._report.emit_end(self.request, "timed_out")
         raise timed_out(self.grantor, self.request, 0.0)
-
-    def _begin(self, state: LeaseState, handle: Callable[[LeaseState], L], block: "ExitHandle | None") -> L:
-        """Give the lease to its caller."""
-        lease = handle(state)
-        if state.task is not None:
-            self.context.holdings.add(state.task, state, lease)
-            if state.renewer is None:
-                state.watch_deadline()  # without a timer it would stay listed until its task ends
-        if state.report is not None:
-            # Before the block checks the clock, and may find the lease lost.
-            state.emit_acquired(state.report.waited(self.request, state.begun))
-        if block is not None:
-            block.open(lease, state)
-        return lease
 
     # Asking, and waiting for the grant.
 

@@ -73,12 +73,12 @@ class Block:
         context = state.context
         now = context.clock()
         waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
-        state.leave()
         body.leave()
+        state.leave()
         valid = state.end(now)  # P11: renewal has stopped before the release is sent
         if state.task is not None:
             state.unlist()
-        self._lease = self._body = None  # equivalent: line dropped, the block has given the body up by then
+        self._body = None  # equivalent: line dropped, the block has given the body up by then
         if not state.options.wait_release and valid and context.undos.take_more():
             state.release_on_server(now, None, self._check)
             return
@@ -93,14 +93,13 @@ class Block:
         elif release is not None and waits:
             # equivalent: line dropped, for speed
             del body  # the garbage collector visits everything that a waiting frame refers to
-            until = min(state.validity.deadline, now + GRACE)
             try:
                 if release.waited is not None:
                     await release.waited
                 else:
-                    await release.settle(until)
+                    await release.settle(min(state.deadline, now + GRACE))
             except asyncio.CancelledError:
-                await release.settle(until)
+                await release.settle(min(state.deadline, now + GRACE))
                 raise
             self._check(release, waited=True)
             if release.ended is False:
@@ -229,17 +228,19 @@ class SharedContextManager(Generic[T]):
     _kept: "dict[int, list[Block]] | None" = None
     """Open blocks that no handle has, by the id of the task that entered: leaving costs the same beside any number."""
 
-    def __aenter__(self) -> "CoroutineType[Any, Any, T]":
-        """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-        return as_coroutine(self._enter(_entry(self)))
-
     if TYPE_CHECKING:
 
+        async def __aenter__(self) -> T: ...
         async def __aexit__(
             self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
         ) -> None: ...
 
     else:
+
+        def __aenter__(self):
+            """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
+            return self._enter(_entry(self))
+
         __aexit__ = ExitHandles()
 
     def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, T]:

@@ -34,8 +34,13 @@ lease_clock: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CL
 class Services(Protocol):
     """What the session does for its leases and waiters, and when the context calls it."""
 
+    @property
+    def watchdog(self) -> "Renewer":
+        """Renews leases in the event loop."""
+        ...
+
     def renewer_of(self, state: "LeaseState") -> "Renewer | None":
-        """Return the object that renews or tracks a lease. None if nothing does."""
+        """Return the object that renews or tracks a lease with other options. None if nothing does."""
         ...
 
     async def hand_off(self, state: "LeaseState", ttl: Duration | None) -> str:

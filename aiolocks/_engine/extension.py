@@ -20,8 +20,6 @@ class Extension:
     verb = ""
     """The script that is run in place of `grant`, if any: on the token, the arguments and the TTL. It returns a fencing
     token, or a number below 1 for a refusal."""
-    ends_with_grant = False
-    """Whether it is of no more use once the caller has the lease."""
     confirms = False
     """Whether a grant counts only once `confirm` has returned."""
     for_parts = False
@@ -73,6 +71,10 @@ class Extension:
         Raises:
             LockError: It must not be.
         """
+
+    def held(self) -> "Extension | None":
+        """Return what the lease carries in its place from when the caller has it; None for nothing."""
+        return self
 
     def release_arguments(self) -> tuple[bytes | int, ...]:
         """Return the arguments that the release of a lease takes beyond the usual ones."""

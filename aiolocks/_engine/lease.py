@@ -307,7 +307,7 @@ class Lease(NameHints):
             state = self._state
         except AttributeError:  # `__init__` did not run
             return
-        if not state.over and not state.context.closed:
+        if state.on_server and not state.over and not state.context.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 state.context.holdings.dropped(state)
 

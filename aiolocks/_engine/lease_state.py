@@ -18,7 +18,7 @@ from .context import Context, Grantor
 from .holdings import Base
 from .release import Release
 from .report import Report
-from .request import Granted, Request
+from .request import Granted, Phase, Request
 from .validity import GONE_FROM_SERVER, REVOKED, End, Validity
 
 log = logging.getLogger("aiolocks")
@@ -107,7 +107,9 @@ class LeaseState:
 
     def renew_from(self, now: float) -> None:
         """Have it renewed from *now* on, if its options say so."""
-        renewer = self.context.session.renewer_of(self)
+        session, options = self.context.session, self.options
+        fast = options.renewed_in_loop and not options.track
+        renewer = session.watchdog if fast else session.renewer_of(self)
         if renewer is not None:
             renewer.add(self, now)
             self.renewer = renewer
@@ -294,7 +296,7 @@ class LeaseState:
         if not self.on_server:
             return None
         self.on_server = False
-        until = self.validity.kept_on_server(revoked=self.request.revoked)
+        until = self.validity.kept_on_server(revoked=self.request.phase is Phase.REVOKED)
         if (self.report is not None or events.listeners) and self.validity.end is End.RELEASED:
             then = partial(self._emit_released, now, then)
         return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
@@ -305,7 +307,8 @@ class LeaseState:
 
     def _finish(self, end: End, reason: str | None = None) -> None:
         self.validity.finish(end, reason)
-        self.no_longer_inside()
+        if self.body is not None:
+            self.no_longer_inside()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

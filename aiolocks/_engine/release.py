@@ -120,14 +120,14 @@ class Release:
         self.trouble: BaseException | None = None
         self.on_refused: Callable[[], None] | None = None
         """Called each time that the server refuses it."""
+        if wait is not None:
+            _ = self.wait(until if until < now + wait else now + wait)
         if undos.closed or undos.loop.is_closed():
             grantor.forget(request)  # also its parts, which nothing will undo
             self.finish(RedisConnectionError("the session has ended"))
         else:
             undos.under_way[request.token] = self
             grantor.undo(request, self.on_result)
-        if wait is not None:
-            _ = self.wait(until if until < now + wait else now + wait)
 
     def wait(self, until: float) -> "asyncio.Future[None]":
         """Return a new `waited`, for one caller that waits until then at most."""

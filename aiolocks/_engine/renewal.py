@@ -109,7 +109,7 @@ class Watchdog:
     def add(self, state: LeaseState, now: float) -> None:
         """Renew this lease from *now* on."""
         self._fresh[state] = now
-        sorted_at = now + (state.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
+        sorted_at = now + (state.validity.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
 

@@ -21,8 +21,6 @@ class Report(Extension):
     number of the acquisition, and when the caller asked, do not change.
     """
 
-    ends_with_grant = True
-
     def __init__(self, grantor: "Grantor", asked_at: float | None = None, *, waits: bool = False) -> None:
         """*asked_at* is None if nothing listened when the caller asked. *waits*: report when others are in the way."""
         self._grantor = grantor
@@ -46,6 +44,9 @@ class Report(Extension):
             self._waits = False
             self.emit("waiting", self.waited(request, self._grantor.context.clock()))
 
+    def held(self) -> None:
+        return None
+
     def emit_end(self, request: "Request", kind: Kind) -> None:
         """Report that the acquisition ended without a lease."""
         self._waits = False
@@ -61,16 +62,9 @@ class Report(Extension):
             self.emit_end(request, kind)
 
 
-def begin(grantor: "Grantor", request: "Request") -> Report | None:
-    """Return a report that begins now, if events are wanted now. The level of the log can change at any time."""
-    if not events.listeners and not events.log.isEnabledFor(10):  # DEBUG
-        return None
+def begin(grantor: "Grantor", request: "Request") -> Report:
+    """Return a report that begins now."""
     report = Report(grantor, grantor.context.clock(), waits=request.wait)
     if request.wait:
         request.carry((*request.extensions, report))
     return report
-
-
-def current(report: Report | None, grantor: "Grantor") -> Report | None:
-    """Return *report*. If there is none, return a new one if there are listeners by now."""
-    return Report(grantor) if report is None and events.listeners else report

@@ -8,8 +8,7 @@
 | SENT     | perhaps something: no answer has come    | an answer; `not_run`, back to NEW                      |
 | ANSWERED | it has answered, and granted nothing     | another attempt                                        |
 | QUEUED   | a place in the queue                     | `grant`, by a message or a re-check                    |
-| GRANTED  | a lease, which the caller has not yet    | `begin_lease`; `new_turn`, back to ANSWERED            |
-| HELD     | the lease of a caller                    | `was_revoked`                                          |
+| GRANTED  | a lease                                  | `was_revoked`; `new_turn`, back to ANSWERED            |
 | REVOKED  | a lease that is not renewed any more     |                                                        |
 
 Answers come late and in any order, so a phase only goes forward, except by the two moves back. `Phase` is therefore an
@@ -57,8 +56,11 @@ class Granted(NamedTuple):
     valid_from: float
 
 
-class Queued(NamedTuple):
+@final
+class Queued:
     """The request waits in line; its `turn` tells when that ends."""
+
+    __slots__ = ()
 
 
 class Busy(NamedTuple):
@@ -82,17 +84,15 @@ class Phase(enum.IntEnum):
     ANSWERED = 2
     QUEUED = 3
     GRANTED = 4
-    HELD = 5
-    REVOKED = 6
+    REVOKED = 5
 
 
 MOVES: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.NEW: (Phase.SENT, Phase.ANSWERED),
     Phase.SENT: (Phase.NEW, Phase.ANSWERED, Phase.QUEUED, Phase.GRANTED, Phase.REVOKED),
-    Phase.ANSWERED: (Phase.QUEUED, Phase.GRANTED, Phase.HELD, Phase.REVOKED),
+    Phase.ANSWERED: (Phase.QUEUED, Phase.GRANTED, Phase.REVOKED),
     Phase.QUEUED: (Phase.GRANTED, Phase.REVOKED),
-    Phase.GRANTED: (Phase.ANSWERED, Phase.HELD, Phase.REVOKED),
-    Phase.HELD: (Phase.REVOKED,),
+    Phase.GRANTED: (Phase.ANSWERED, Phase.REVOKED),
     Phase.REVOKED: (),
 }
 """Which phase can follow which. Only parts are sent, so the whole is ANSWERED without being SENT."""
@@ -130,10 +130,12 @@ class Place(NamedTuple):
     Attributes:
         ticket: Its number in the queue, or 0.
         fence: The last fencing token that had been granted to anyone when the server gave that answer.
+        session: The name under which the session asked: the request stands in its line. Empty if it does not wait.
     """
 
     ticket: int
-    fence: int
+    fence: int = 0
+    session: bytes = b""
 
 
 @final
@@ -144,7 +146,7 @@ class Request:
     """
 
     __slots__ = (
-        "__weakref__", "_turn", "asked_as", "asked_at", "extensions", "obstacle", "parts", "phase", "place", "server",
+        "__weakref__", "_turn", "asked_at", "extensions", "obstacle", "parts", "phase", "place", "server",
         "silences", "terms", "token", "unanswered", "valid_from", "wait",
     )  # fmt: skip
 
@@ -162,7 +164,7 @@ class Request:
         self.wait = wait
         self.phase = Phase.NEW
         self._turn: asyncio.Future[Granted] | None = None
-        self.place = Place(ticket, 0)
+        self.place = Place(ticket)
         self.extensions = extensions
         """The options that it carries, in the order of their arguments."""
         self.parts: Sequence[Any] = ()
@@ -180,8 +182,6 @@ class Request:
         """Undos that left and were not answered: one of them may have been carried out."""
         self.server: Any = None
         """The grantor that asks one server for it. A message can overtake the answer, and finds it by this."""
-        self.asked_as: bytes | None = None
-        """The name under which the session has asked for it last: in that line it stands, if it waits."""
 
     @property
     def turn(self) -> "asyncio.Future[Granted]":
@@ -250,14 +250,6 @@ class Request:
         """Note that its lease is held in another mode."""
         self.terms = _terms(self.terms.ttl, mode)
 
-    def asked(self, server: Any) -> None:
-        """Note which grantor asks a server for it."""
-        self.server = server
-
-    def stand_as(self, session: bytes) -> None:
-        """Note the name under which the session asks for it."""
-        self.asked_as = session
-
     def queue_terms(self) -> bytes:
         """Return what stands behind its token in the queue."""
         terms = self.terms.text
@@ -276,7 +268,9 @@ class Request:
         shared = tuple(extension for extension in self.extensions if extension.for_parts)
         return Request(self.terms.ttl, permits, wait, token, ticket, (*shared, *own))
 
-    def sent(self, call: PendingCall) -> None:
+    def sent(self, call: PendingCall, server: Any = None) -> None:
+        """Note an attempt, and the grantor that asks its *server* by it."""
+        self.server = server or self.server
         if self.asked_at is None:
             self.asked_at = call.sent_at
         self.unanswered += (call,)
@@ -309,10 +303,10 @@ class Request:
         else:
             self.unanswered = ()
 
-    def queued(self, ticket: int, valid_from: float, fence: int) -> None:
+    def queued(self, ticket: int, valid_from: float, fence: int, session: bytes = b"") -> None:
         """Note an answer that this token waits: any grant comes after that request left."""
         self._move(Phase.QUEUED)
-        self.place = Place(ticket, max(self.place.fence, fence))
+        self.place = Place(ticket, max(self.place.fence, fence), session)
         self.left_at(valid_from)
 
     def busy_for(self, seconds: float | None) -> None:
@@ -384,20 +378,18 @@ class Request:
         The estimate starts from the newest "queued" answer: from the last fencing token in it, or from the ticket,
         which is the server's time of queueing. A message that overtakes that answer is compared with this host's time.
         """
-        known = max(self.place)
+        known = max(self.place[:2])
         if known < _FIRST_TIME:
             known = time.time_ns() // 1000
         waited = 0.0 if self.asked_at is None else now - self.asked_at
         return fence > known + A_DAY + 1_000_000 * waited
 
     def begin_lease(self) -> None:
-        """Note that the caller has the lease: the extensions that are of use until then are dropped."""
-        self._move(Phase.HELD)
-        if self.extensions:
-            self.extensions = tuple(extension for extension in self.extensions if not extension.ends_with_grant)
+        """Note that the caller has the lease: it carries from now on what its extensions say."""
+        carried = (extension.held() for extension in self.extensions)
+        self.extensions = tuple(extension for extension in carried if extension is not None)
         for part in self.parts:
-            if part.request.reached:  # else nothing may ever be sent, and there is nothing to undo
-                part.request.begin_lease()
+            part.request.begin_lease()
 
     def regranted(self) -> None:
         """Note that it was granted again, with another fencing token; see `Extension.on_regrant`."""

@@ -146,7 +146,6 @@ class Adoption(Extension):
     """
 
     verb = "adopt"
-    ends_with_grant = True
 
     def __init__(self, grantor: Grantor, secret: bytes, lost: Callable[[], LeaseLostError]) -> None:
         self._grantor = grantor
@@ -162,6 +161,9 @@ class Adoption(Extension):
     def refusal(self, amount: int) -> LeaseLostError:
         self._refused = True
         return self._lost()
+
+    def held(self) -> None:
+        return None
 
     def on_regrant(self) -> None:
         raise self._lost()  # the lease expired, and others can have had the name in between

@@ -12,11 +12,15 @@ class MinHold(Extension):
 
     for_parts = True
 
-    def __init__(self, ms: int) -> None:
+    def __init__(self, ms: int, *, held: bool = False) -> None:
         self._ms = ms
+        self._held = held
 
-    def release_arguments(self) -> tuple[int]:
-        return (self._ms,)
+    def held(self) -> "MinHold":
+        return MinHold(self._ms, held=True)
+
+    def release_arguments(self) -> tuple[int, ...]:
+        return (self._ms,) if self._held else ()
 
 
 def min_hold_of(options: Options) -> tuple[MinHold, ...]:

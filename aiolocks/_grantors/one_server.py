@@ -105,7 +105,6 @@ class RedisGrantor:
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
-        request.asked(self)
         if context.undos.pausing:
             context.undos.go_ahead(self.kind, self.name)
         pipeline, queues = self._route, self._queues
@@ -124,7 +123,8 @@ class RedisGrantor:
         # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
         unsent = REPLY_TIMEOUT if request.wait else FIRST_CONNECT
-        request.sent(pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon))
+        call = pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon)
+        request.sent(call, self)
         return future
 
     def _take_over(self, extension: Extension, request: Request, patience: float) -> "asyncio.Future[Answer]":
@@ -142,7 +142,7 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         script = self._scripts.script(extension.verb, self._base)
         args = (request.token, *extension.arguments(), request.terms.ttl_ms)
-        request.sent(self._route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT))
+        request.sent(self._route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT), self)
         return future
 
     def _ask_on(self, request: Request, call: PendingCall, receive: CallReceiver) -> None:
@@ -199,12 +199,12 @@ class RedisGrantor:
         queues = self._queues
         line = queues.get(self._base) if queues else None
         if line is None:
-            return self.wakeups().address(self._keys.channels, request.terms.ttl)
+            channels, ttl = self._keys.channels, request.terms.ttl
+            return self.servers.addresses.get((channels, ttl)) or self.wakeups().address(channels, ttl)
         return line.address()
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
         address = self._address(request)
-        request.stand_as(address[0])
         number = request.place.ticket
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
         if self._queues and ticket == 0 and self._scripts.short_reply and self._knows(address) and not request.tried:
@@ -275,7 +275,7 @@ class RedisGrantor:
         if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
             if not reply or call.args[3] != _BRIEFLY:
                 raise ValueError
-            request.queued(-reply, call.sent_at, 0)
+            request.queued(-reply, call.sent_at, 0, _asked_as(call))
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
                 self.queue.join_others(request)
@@ -292,7 +292,7 @@ class RedisGrantor:
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
             check_numbers(busy_ms, fence, subscribers)
-            request.queued(ticket, call.sent_at, fence)
+            request.queued(ticket, call.sent_at, fence, _asked_as(call))
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
@@ -371,7 +371,7 @@ class RedisGrantor:
             request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
             for asked in request.unanswered:
                 asked.abandon()
-        if not request.reached and not request.unanswered:
+        if request.phase < Phase.ANSWERED and not request.unanswered:
             tell(False)  # nothing ever left
             return
         pipeline = self._route
@@ -388,11 +388,13 @@ class RedisGrantor:
             # A request that went over another connection may still come after this one.
             tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
         session, channels, life_ms = self._address(request)
-        session = request.asked_as or session  # a session that polls may have another name by now
-        args: Arguments = (request.token, request.queue_terms(), tombstone_ms, session, channels, life_ms)
-        if request.extensions and request.phase >= Phase.HELD:
-            for extension in request.extensions:
-                args += extension.release_arguments()
+        if request.place.session or request.unanswered:  # a session that polls may have another name by now
+            asked_as = filter(None, map(_asked_as, reversed(request.unanswered)))
+            session = next(asked_as, request.place.session or session)
+        entry = request.queue_terms() if request.extensions else request.terms.text
+        args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms)
+        for extension in request.extensions:
+            args += extension.release_arguments()
         return args
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
@@ -540,3 +542,9 @@ class RedisGrantor:
         line = self._queues.get(self._base)
         if line is not None:
             line.leave(request)
+
+
+def _asked_as(attempt: PendingCall) -> bytes:
+    """Return the name under which the session has made an attempt; empty if it has not left, or names none."""
+    name = attempt.args[4] if len(attempt.args) > 4 else b""
+    return name if isinstance(name, bytes) else b""

@@ -22,7 +22,7 @@ from .._core.replies import check_reply
 from .._core.tokens import own_part
 from .._core.values import Holder
 from .._engine.release import GRACE
-from .._engine.request import Answer, Busy, Granted, Phase, Request, resolve
+from .._engine.request import Answer, Busy, Granted, Request, resolve
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .one_server import RedisGrantor
@@ -156,8 +156,6 @@ class Quorum(Composite):
             answer = future.exception() or future.result()
             if isinstance(answer, Granted):
                 ballot.yes[at] = answer.fence
-                if request.phase is Phase.HELD:  # by the others
-                    part.request.begin_lease()
             elif isinstance(answer, Exception):
                 ballot.failed[at] = answer
             elif isinstance(answer, Busy) and answer.young:  # W22: it has no vote

@@ -31,7 +31,7 @@ from .one_server import RedisGrantor
 from .replication import Replication
 from .tracking import Tracking
 from .wait_queue import WaitQueue
-from .wakeups import ClusterWakeups, Wakeups
+from .wakeups import ClusterWakeups, SessionAddress, Wakeups
 from .who import SessionInfo
 
 
@@ -61,6 +61,8 @@ class Servers:
         """Names for which the server was asked to continue to hand over."""
         self.info = SessionInfo(context, renewed, self.queues, alone=self.alone)
         self._wakeups: dict[Pipeline, Wakeups] = {}
+        self.addresses: dict[tuple[bytes, float], SessionAddress] = {}
+        """Of the only server, by the prefix of channels and the TTL. Empty on a Cluster: each node has others."""
         self._replications: dict[Pipeline, Replication] = {}
         if isinstance(pipeline, Router):
             pipeline.on_changed = partial(self._changed, pipeline)
@@ -78,7 +80,7 @@ class Servers:
         if wakeups is None:
             router = self._router
             wakeups = self._wakeups[pipeline] = (
-                Wakeups(self._context, self, pipeline)
+                Wakeups(self._context, self, pipeline, self.addresses)
                 if router is None
                 else ClusterWakeups(self._context, self, pipeline, router)
             )
@@ -210,10 +212,7 @@ class Session:
     # Services.
 
     def renewer_of(self, state: LeaseState) -> Renewer | None:
-        options = state.options
-        if options.renewed_in_loop and not options.track:
-            return self.watchdog
-        return self._tracking if options.track else self._watchdog_of(state)
+        return self._tracking if state.options.track else self._watchdog_of(state)
 
     async def hand_off(self, state: LeaseState, ttl: Duration | None) -> str:
         return await hand_off(state, ttl)

@@ -55,14 +55,17 @@ class Wakeups:
     subscribe again when a re-check was answered.
     """
 
-    def __init__(self, context: Context, servers: "Servers", pipeline: Pipeline) -> None:
+    def __init__(
+        self, context: Context, servers: "Servers", pipeline: Pipeline,
+        addresses: dict[tuple[bytes, float], SessionAddress],
+    ) -> None:  # fmt: skip
         self._context = context
         self.servers = servers
         self._pipeline = pipeline
         self.polling = False
         self._shards: dict[bytes, dict[WaitQueue, None]] = {}
         """The queues of each shard channel: paths with one root share a channel, as do several kinds of one name."""
-        self._addresses: dict[tuple[bytes, float], SessionAddress] = {}
+        self._addresses = addresses
         self._missed_messages = 0
         """Grants in a row that a re-check found before their message."""
         self._skipped: set[bytes] = set()
@@ -257,7 +260,7 @@ class ClusterWakeups(Wakeups):
     """How one node of a Cluster notifies the waiters for names that are on this node."""
 
     def __init__(self, context: Context, servers: "Servers", pipeline: Pipeline, router: Router) -> None:
-        super().__init__(context, servers, pipeline)
+        super().__init__(context, servers, pipeline, {})
         self._router = router
 
     def prefix(self, channels: bytes) -> bytes:

@@ -53,6 +53,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     """Its name in `KINDS`."""
     _closing: Closing | None = None
     """The `Closing` of the manager that made this primitive, if a manager made it."""
+    _changes_modes = False
     _amount = 1
     """One permit, or a mode: what a block asks for by default."""
     _above: Sequence[Keys] = ()
@@ -62,10 +63,11 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options) -> None:
         self._pool = pool_of(client)
-        self._extensions: tuple[Extension, ...] = (
-            *replicas_of(options, self._pool), *min_uptime_of(options, self._pool), *min_hold_of(options)
-        )  # fmt: skip
+        self._extensions: tuple[Extension, ...] = ()
         """The options that add to each request."""
+        if options.extends:
+            each = replicas_of(options, self._pool), min_uptime_of(options, self._pool), min_hold_of(options)
+            self._extensions = tuple(chain(*each))
         self._keys = Keys(prefix, self._kind, name)
         self._each: Sequence[Keys] = (self._keys,)
         """The keys of each name that it holds."""
@@ -361,12 +363,13 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token(), 0, self._extensions)
         return Acquisition(
-            context, grantor, self._base, request, options, timeout, task, self._closing, self._mode_changes()
-        )
+            context, grantor, self._base, request, options, timeout, task, self._closing,
+            self._mode_changes() if self._changes_modes else None,
+        )  # fmt: skip
 
-    def _mode_changes(self) -> ModeChanges | None:
-        """Return the object that changes the modes of its leases, if they have modes."""
-        return None
+    def _mode_changes(self) -> ModeChanges:
+        """Return the object that changes the mode of a lease. Called only if `_changes_modes` is true."""
+        raise NotImplementedError
 
     def _grantor(self) -> Grantor:
         """Return the grantor for the running loop. It is kept, as making one costs as much as asking it."""

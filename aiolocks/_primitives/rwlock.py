@@ -90,6 +90,7 @@ class RWLockMode(Acquirable):
     """One way to hold a read-write lock: its `read`, `write` or `upgradeable`. Make an `RWLock` to get one."""
 
     _kind: ClassVar[str] = "rwlock"
+    _changes_modes = True
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, name, prefix, options)

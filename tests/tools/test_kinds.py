@@ -27,7 +27,6 @@ MANY = 4
 BY_HAND = {
     "faults/test_odd_answers.py": "questions, each to one kind",
     "fleets/neighbours/worker.py": "a program that older versions run, which have no registry; `_CALLED` checks it",
-    "mutants/table.py": "a table of the library's files",
     "support/parts.py": "for each grantor, one row that stands for it",
     "surface/test_instinct.py": "the names around what a newcomer types",
     "surface/test_ls.py": "names on a server, of which one test compares the kinds with the registry",
