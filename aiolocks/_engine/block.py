@@ -101,7 +101,8 @@ class Block:
             except asyncio.CancelledError:
                 await release.settle(min(state.deadline, now + GRACE))
                 raise
-            self._check(release, waited=True)
+            if not release.ended:
+                self._check(release, waited=True)
             if release.ended is False:
                 self._report(GONE_FROM_SERVER, leaving)
         if leaving is not None and leaving is not exc:
@@ -195,7 +196,8 @@ class ExitHandle:
             return False
         self._claimed = True
         self._owner = owner
-        self._before = cancellations(self._task)
+        # equivalent: constant, without a task nothing is cancelled
+        self._before = 0 if self._task is None else self._task.cancelling()
         return True
 
     def __call__(self, *args: Any) -> "CoroutineType[Any, Any, None]":

@@ -241,7 +241,8 @@ class LeaseState:
             return
         if self.missed:
             log.warning("%s", self.error(reason))
-        self._finish(End.REVOKED if reason == REVOKED else End.LOST, reason)
+        self.validity.finish(End.REVOKED if reason == REVOKED else End.LOST, reason)
+        self._ended()
         self.grantor.forget(self.request)
         if self.task is not None:
             self.context.holdings.lost(self.task, self)
@@ -265,8 +266,8 @@ class LeaseState:
 
     def end(self, now: float, end: End = End.RELEASED) -> bool:
         """Note that the holder lets it go at *now*; return whether it was valid until then."""
-        if self.validity.held_at(now):
-            self._finish(end)
+        if self.validity.let_go(now, end):
+            self._ended()
             return True
         self.lose(self.reason)
         return False
@@ -305,8 +306,7 @@ class LeaseState:
         """Note that its release on the server is another's task."""
         self.on_server = False
 
-    def _finish(self, end: End, reason: str | None = None) -> None:
-        self.validity.finish(end, reason)
+    def _ended(self) -> None:
         if self.body is not None:
             self.no_longer_inside()
         if self._timer is not None:

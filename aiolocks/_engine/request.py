@@ -97,7 +97,7 @@ MOVES: Mapping[Phase, tuple[Phase, ...]] = {
 }
 """Which phase can follow which. Only parts are sent, so the whole is ANSWERED without being SENT."""
 
-_SENT, _ANSWERED, _GRANTED = Phase.SENT, Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
+_NEW, _SENT, _ANSWERED, _GRANTED = Phase.NEW, Phase.SENT, Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
 
 
 class Terms(NamedTuple):
@@ -274,7 +274,8 @@ class Request:
         if self.asked_at is None:
             self.asked_at = call.sent_at
         self.unanswered += (call,)
-        self._move(_SENT)
+        if self.phase is _NEW:  # as nearly always; the move is legal
+            self.phase = _SENT
 
     def not_run(self, call: PendingCall) -> None:
         """Note that this attempt was not carried out, and will not be."""
@@ -296,7 +297,10 @@ class Request:
 
     def granted(self, call: PendingCall) -> None:
         """Note that this very attempt was granted."""
-        self._move(_GRANTED)
+        if self.phase is _SENT:  # as nearly always; the move is legal
+            self.phase = _GRANTED
+        else:
+            self._move(_GRANTED)
         self.valid_from = call.sent_at
         if len(self.unanswered) > 1:  # equivalent: comparison, for speed
             self.answered(call)

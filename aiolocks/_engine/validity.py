@@ -82,12 +82,8 @@ class Validity:
     @property
     def held(self) -> bool:
         """Whether it is certainly valid now."""
-        return self.held_at(self._session.clock())
-
-    def held_at(self, now: float) -> bool:
-        """Whether it is certainly valid at *now*."""
         deadline = self._deadline if self._of is None else self._of._deadline
-        return self._end is None and now < deadline and not self._session.forked
+        return self._end is None and self._session.clock() < deadline and not self._session.forked
 
     @property
     def lost(self) -> bool:
@@ -136,6 +132,14 @@ class Validity:
         """End the validity now, from another thread; the event loop notes the loss when it next runs."""
         self._before, self._deadline = self._deadline, -math.inf
         self._cut = reason
+
+    def let_go(self, now: float, end: End) -> bool:
+        """Note that its holder ended it at *now*. If it was not valid any more, note nothing and return False."""
+        deadline = self._deadline if self._of is None else self._of._deadline
+        if self._end is not None or now >= deadline or self._session.forked:
+            return False
+        self._end = end
+        return True
 
     def finish(self, end: End, reason: str | None = None) -> None:
         """Note how it ended.
