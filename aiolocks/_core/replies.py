@@ -126,10 +126,9 @@ def grants_in(grants: RawReply) -> list[Grant]:
         return []
     if not is_list(grants):
         raise TypeError
-    fields = iter(grants)
-    found: list[Grant] = [
-        (token, int(fence), int(amount)) for token, fence, amount in zip(fields, fields, fields, strict=True)
-    ]
-    if any(type(token) is not bytes for token, _, _ in found):
-        raise TypeError
+    fields, found = iter(grants), list[Grant]()
+    for token, fence, amount in zip(fields, fields, fields, strict=True):
+        if type(token) is not bytes:
+            raise TypeError
+        found.append((token, int(fence), int(amount)))
     return found

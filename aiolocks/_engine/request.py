@@ -209,7 +209,7 @@ class Request:
     @property
     def tried(self) -> bool:
         """Whether an attempt was made before."""
-        return self.reached or bool(self.unanswered)  # defect: W5-tried
+        return self.phase >= _ANSWERED or bool(self.unanswered)  # defect: W5-tried
 
     @property
     def undo_for(self) -> float:

@@ -208,7 +208,8 @@ class RedisGrantor:
         number = request.place.ticket
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
         if self._queues and ticket == 0 and self._scripts.short_reply and self._knows(address) and not request.tried:
-            ticket = _BRIEFLY if all(extension.answered_briefly for extension in request.extensions) else ticket
+            brief = not request.extensions or all(extension.answered_briefly for extension in request.extensions)
+            ticket = _BRIEFLY if brief else ticket
         args: Arguments = (request.token, request.terms.ttl_ms, request.terms.permits, ticket, *address)
         for extension in request.extensions:
             args += extension.arguments()
@@ -388,9 +389,9 @@ class RedisGrantor:
             # A request that went over another connection may still come after this one.
             tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
         session, channels, life_ms = self._address(request)
-        if request.place.session or request.unanswered:  # a session that polls may have another name by now
-            asked_as = filter(None, map(_asked_as, reversed(request.unanswered)))
-            session = next(asked_as, request.place.session or session)
+        session = request.place.session or session  # a session that polls may have another name by now
+        if request.unanswered:
+            session = next(filter(None, map(_asked_as, reversed(request.unanswered))), session)
         entry = request.queue_terms() if request.extensions else request.terms.text
         args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms)
         for extension in request.extensions:
@@ -418,7 +419,8 @@ class RedisGrantor:
                 for fence in map(int, grants[1::3]):
                     if fence > 0:
                         events.emit(events.Event("handed_over", self.name, self.kind, 0.0, fence))
-            request.undone(ended=ended == b"1")
+            if request.extensions:
+                request.undone(ended=ended == b"1")
             # The new holder goes first, a turn of the loop ahead: all others wait for it to let go.
             self.context.loop.call_soon(tell, ended == b"1")
 
@@ -499,8 +501,10 @@ class RedisGrantor:
         elif fence - request.place.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
             self.queue.recheck()  # W5: only the server's answer makes such a grant believed
         elif request.grant(fence):
-            self.wakeups().message_arrived()
-            self._leave_line(request)
+            line = self._queues.get(self._base)
+            if line is not None:
+                line.wakeups.message_arrived()
+                line.leave(request)
 
     def _return_stray_grant(self, token: bytes, ttl: float) -> None:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""
