@@ -393,7 +393,8 @@ class RedisGrantor:
         if request.unanswered:
             session = next(filter(None, map(_asked_as, reversed(request.unanswered))), session)
         entry = request.queue_terms() if request.extensions else request.terms.text
-        args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms)
+        waits = 1 if self._queues and self._base in self._queues else 0
+        args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms, waits)
         for extension in request.extensions:
             args += extension.release_arguments()
         return args

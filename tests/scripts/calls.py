@@ -286,10 +286,12 @@ class Scripts:
 
     def release(
         self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int | None = None,
-        tombstone_ms: int = 0, life_ms: int = LIFE, min_hold_ms: int = 0,
+        tombstone_ms: int = 0, life_ms: int = LIFE, min_hold_ms: int = 0, waits: bool = False,
     ) -> Released:  # fmt: skip
         terms = f"{ttl_ms} {permits or self.usual}"
-        args = {"terms": terms, "tombstone_ms": tombstone_ms, "life_ms": life_ms}
+        args = {
+            "terms": terms, "tombstone_ms": tombstone_ms, "life_ms": life_ms, "waits": int(waits)
+        }  # fmt: skip
         if min_hold_ms:
             args["min_hold_ms"] = min_hold_ms
         answer = self.run("release", session=session, who=who, **args)

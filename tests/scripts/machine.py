@@ -243,6 +243,7 @@ class ScriptMachine(RuleBasedStateMachine):
             permits=asker.permits,
             tombstone_ms=60_000 * bury,
             life_ms=self.life,
+            waits=by is asker.home,  # rightly or not
         )
         self.look()
         # W9: a tombstone that may not be written keeps no waiter from what is free.

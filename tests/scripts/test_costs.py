@@ -86,7 +86,7 @@ def test_a_hand_over_takes_about_a_dozen_commands(held: Scripts, where: str) -> 
     if where == "away":
         held.queued("zoe")
     with listening(held, "away"):
-        cost = _cost(held, lambda: held.release("ann"))
+        cost = _cost(held, lambda: held.release("ann", waits=where == "home"))
     assert cost.total() <= _HANDED_OVER[held.kind, where], cost
 
 

@@ -158,7 +158,7 @@ def test_a_waiter_for_uptime_that_leaves_the_queue_lets_the_next_have_the_lock(e
     exclusive.queued("ann", needed_s=MUCH)
     exclusive.queued("ben")
     terms = f"{TTL} {exclusive.usual} {MUCH}"
-    exclusive.run("release", who="ann", terms=terms, tombstone_ms=0)
+    exclusive.run("release", who="ann", terms=terms, tombstone_ms=0, waits=1)
     assert line(exclusive) == []
     assert list(holders(exclusive)) == ["ben"]
 

@@ -54,7 +54,7 @@ def _client_clock(garden: Garden) -> None:
 
     garden.put(Network, "request", request_with_time)
     before("P9-uptime", "needed_s = nil")(garden)  # it is the time
-    before("P9-known", "min_hold_ms = ARGV[8] and min_hold_ms")(garden)  # so here
+    before("P9-known", "min_hold_ms = ARGV[9] and min_hold_ms")(garden)  # so here
     instead("P9-clock", "local now_ms = tonumber(ARGV[#ARGV])\nif entries then table.remove(entries) end")(garden)
 
 

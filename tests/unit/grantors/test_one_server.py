@@ -569,7 +569,7 @@ async def test_an_undo_says_whether_it_ended_a_live_lease() -> None:
             assert outcomes == [told]
             asked = there.asked("lock_release")[0]
             session = there.session.context.id
-            assert asked.arguments == [request.token, b"30000 1", b"0", session, b"aiolocks:wake:", b"3000"]
+            assert asked.arguments == [request.token, b"30000 1", b"0", session, b"aiolocks:wake:", b"3000", b"0"]
             assert asked.keys[2:] == [BASE + b":queue", BASE + b":q:" + there.session.context.id]
 
 

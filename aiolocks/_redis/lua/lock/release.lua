@@ -11,7 +11,8 @@
 -- ARGV[4]  session       bytes   session that asks
 -- ARGV[5]  channels      bytes   prefix of every session's channel
 -- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
--- ARGV[7]  min_hold_ms   int     the released lease blocks others until so long after its grant; left out: it ends at
+-- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
+-- ARGV[8]  min_hold_ms   int     the released lease blocks others until so long after its grant; left out: it ends at
 --                                once
 -- returns  1 if this ended a live lease, or the lease is cooling, else 0; or one text with that number and the grants
 --          for this session: the token, the fencing token and the ttl_ms of each, or -3 and the ms after which to
@@ -28,8 +29,7 @@ end
 if left_ms then
   ended = 1
 elseif mine then
-  local existing = tombstone_ms == '0' and redis.pcall('EXISTS', queue, waiters)
-  rank = existing == 2 and redis.pcall('ZRANK', queue, session) or nil
+  rank = waits == '1' and tombstone_ms == '0' and redis.pcall('ZRANK', queue, session)
   if rank == 0 then
     -- slow path: the next waiter is of this session
     local reply = hand_on(tonumber(string.sub(value, #token + 2)))
@@ -38,7 +38,7 @@ elseif mine then
     end
   end
   redis.call('DEL', holder) -- defect: W9-release
-  if existing == 0 then
+  if not rank and tombstone_ms == '0' and redis.pcall('EXISTS', queue, waiters) == 0 then
     return 1
   end
   value = nil

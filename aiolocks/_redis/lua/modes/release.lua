@@ -11,7 +11,8 @@
 -- ARGV[4]  session       bytes   session that asks
 -- ARGV[5]  channels      bytes   prefix of every session's channel
 -- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
--- ARGV[7]  min_hold_ms   int     the released lease blocks others until so long after its grant; left out: it ends at
+-- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
+-- ARGV[8]  min_hold_ms   int     the released lease blocks others until so long after its grant; left out: it ends at
 --                                once
 -- returns  1 if this ended a live lease, or the lease is cooling, else 0; or one text with that number and the grants
 --          for this session: the token, the fencing token and the ttl_ms of each, or -3 and the ms after which to
@@ -23,7 +24,7 @@ local mode = string.match(known[1] or '', '^(%d) %d+ ?R?$') -- not if it is cool
 local witness, ends, before, count, after =
   string.match(known[2] or '', '^(%d+) (%d+)( .- ' .. (mode or ' ') .. ':)(%d+)( .*)')
 local alone = not min_hold_ms and witness and witness == known[3] and tombstone_ms == '0'
-  and not (known[4] and redis.call('EXISTS', queue, waiters) > 0)
+  and not (known[4] and (waits == '1' or redis.call('EXISTS', queue, waiters) > 0))
 local time = alone and redis.call('TIME')
 if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', holders, token) == 1 then
   if count == '1' and not string.find(before, ':.*:') and not string.find(after, ':') then
