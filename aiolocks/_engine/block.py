@@ -84,7 +84,7 @@ class Block:
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
         if not valid:
-            state.unlist()  # again, as `end` may have noted a loss, which the block itself reports
+            state.unlist()  # `end` may just have recorded a `Loss`: the block reports that itself
             context.schedule_idle_close()
             if not context.forked:  # the loop of a fork does not run
                 leaving = await body.sort_out(exc, may_wait=waits)

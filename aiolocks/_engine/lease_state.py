@@ -1,6 +1,7 @@
-"""A lease inside this process, from its grant until it was released or lost, and nothing refers to it.
+"""What this process knows of a lease.
 
-The watchdog keeps it alive. The caller has a `Lease`, so a lease that its caller forgot stops being renewed.
+The watchdog refers to it and renews it, but never to the `Lease`, which is the caller's handle. When the last reference
+to that handle goes, `Lease.__del__` stops the renewal.
 """
 
 import asyncio
@@ -221,7 +222,7 @@ class LeaseState:
             self.body.no_longer_inside()
 
     def unlist(self) -> None:
-        """Let `release()` of the primitive no longer find it, nor its loss, in the task that took it."""
+        """The `release()` of the primitive, in the task that took it, no longer finds the lease or its loss."""
         holdings = self.context.holdings
         if self.task is not None:
             holdings.remove(self.task, self)

@@ -76,10 +76,10 @@ class Watchdog:
     Most leases are released long before their first renewal, so they are put in order only shortly before that.
 
     Its state is `_fresh`, the leases that are not in order yet, each with the time at which it was added, and `_live`,
-    the others. Invariant: a lease in `_live` has exactly one entry in the heap that counts. That is the one for its
-    `due`, or, while its renewal is under way, the list of all leases in the request, for the earliest of their
-    deadlines. So a loss needs no timer of its own. Other entries stay in the heap until they come up, or are more than
-    half of it. A lease in `_fresh` has no entry: the timer fires before it can be due.
+    the others. Invariant: a lease in `_live` has exactly one valid entry in the heap: at its `due`; or, while its
+    request is under way, one that all leases of the request share, at the earliest of their deadlines. So a loss needs
+    no timer of its own. Other entries stay in the heap until they come up, or are more than half of it. A lease in `_fresh` has
+    no entry: the timer fires before it can be due.
     """
 
     def __init__(

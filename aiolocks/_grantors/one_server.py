@@ -60,14 +60,14 @@ class RedisGrantor:
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_grant", "_keys", "_queues", "_release", "_route", "_scripts", "context", "servers",
+        "__weakref__", "_base", "_grant", "_queues", "_release", "_route", "_scripts", "context", "keys", "servers",
     )  # fmt: skip
 
     def __init__(self, context: Context, keys: Keys, scripts: ScriptSet, servers: "Servers") -> None:
         self.context = context
         self.servers = servers
         self._queues = servers.queues
-        self._keys = keys
+        self.keys = keys
         self._base = base = keys.base
         self._route = context.pipeline.route(base)
         self._scripts = scripts
@@ -82,20 +82,16 @@ class RedisGrantor:
 
     @property
     def name(self) -> str:
-        return self._keys.name
+        return self.keys.name
 
     @property
     def kind(self) -> str:
-        return self._keys.kind
-
-    @property
-    def keys(self) -> Keys:
-        return self._keys
+        return self.keys.kind
 
     def channel(self) -> bytes:
         queue = self._queues.get(self._base)
         wakeups = self.wakeups() if queue is None else queue.wakeups
-        return channel_of(self._base, wakeups.prefix(self._keys.channels), self.context.id)
+        return channel_of(self._base, wakeups.prefix(self.keys.channels), self.context.id)
 
     def route(self) -> Route:
         return self._route
@@ -115,7 +111,7 @@ class RedisGrantor:
         patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
         link = pipeline.ready
         if link is None:
-            self.servers.info.publish(self._keys.channels, request.terms.ttl)
+            self.servers.info.publish(self.keys.channels, request.terms.ttl)
         for extension in request.extensions:
             if extension.verb:
                 return self._take_over(extension, request, patience)
@@ -199,7 +195,7 @@ class RedisGrantor:
         queues = self._queues
         line = queues.get(self._base) if queues else None
         if line is None:
-            channels, ttl = self._keys.channels, request.terms.ttl
+            channels, ttl = self.keys.channels, request.terms.ttl
             return self.servers.addresses.get((channels, ttl)) or self.wakeups().address(channels, ttl)
         return line.address()
 
@@ -426,7 +422,7 @@ class RedisGrantor:
             self.context.loop.call_soon(tell, ended == b"1")
 
     def guarding(self, request: Request) -> Holding:
-        record = self._keys.part(b"g:" + request.token)
+        record = self.keys.part(b"g:" + request.token)
         return Holding(f"{self._scripts.kept_as}/guard", record, self.lease_keys(), (request.token,))
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:

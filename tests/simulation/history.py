@@ -47,7 +47,7 @@ def parts_of(lease: Lease) -> list[Part]:
 
 def _part(grantor: Grantor, request: Request, fence: int) -> Part:
     assert isinstance(grantor, RedisGrantor)
-    return Part(grantor._keys.base.decode(), request.token.decode(), fence, request.terms.permits)
+    return Part(grantor.keys.base.decode(), request.token.decode(), fence, request.terms.permits)
 
 
 @dataclass(slots=True)

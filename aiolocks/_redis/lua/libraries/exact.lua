@@ -11,7 +11,7 @@ local function grant(token, ttl_ms)
 end
 
 -- Not for this kind: the value to overwrite need not be that of the newest grant.
-local function hand_on() end
+local function hand_to_own_next() end
 
 -- The key has no fencing token here. The last one is that of the holder, if one of this library holds the mutex.
 local function held_by()

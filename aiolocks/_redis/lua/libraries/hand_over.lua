@@ -1,6 +1,5 @@
--- Hands over what is free to the first waiter in the queue whose session can be notified. It also knows how long the
--- server has been up, for waiters that ask for an uptime (W22): a server that restarted with less data than it had must
--- not grant what others still hold by what it said before.
+-- Hands over what is free to the first waiter in the queue whose session can be notified. For waiters with `min_uptime`
+-- (W22) it also reads the server's uptime: a server that restarted with less data does not know all holders.
 -- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog, busy_for; and
 -- `queue`.
 
@@ -35,7 +34,7 @@ local function is_up_for(needed_s)
   return missing <= 0
 end
 
--- Returns for how many ms nothing can be had, as `busy_for` does; or for how many the server is too young, if longer.
+-- Returns for how many ms nothing can be granted: the longer of `busy_for` and the time until the server is old enough.
 local function not_before()
   return math.max(busy_for(), young_ms)
 end

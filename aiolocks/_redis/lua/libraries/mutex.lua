@@ -6,7 +6,7 @@
 -- so the holder stops. It lets the guard of that lease write, because this is still the only holder. If an acquire of
 -- the token was sent twice, it queues the token. It releases the lease like any other, and grants nothing that excludes
 -- it.
--- Needs the names: holder, fence; queue, waiters, session for `hand_on`; and `numbers`.
+-- Needs the names: holder, fence; queue, waiters, session for `hand_to_own_next`; and `numbers`.
 
 local function instant()
   return micros()
@@ -27,12 +27,12 @@ local function grant(token, ttl_ms)
   return number, text
 end
 
--- W7: hands a mutex that is being released to the next waiter of this session, which is the first in the queue. Returns
--- the reply, or nil if no other waiter of the session is behind that one, or there is more to do or to ask. `hand_over`
--- would do the same in twice the time; here the holder is overwritten, and *last*, its fencing token, is the last of
--- all.
+-- W7, W4: hands a mutex that is being released to the next waiter of this session, which is the first in the queue.
+-- Returns the reply; or nil, and writes nothing, if that is its only waiter, asks for an uptime, or the clock stepped
+-- back: `hand_over` then does it. That would do all of it, in twice the time. Here the holder is overwritten, and *last*,
+-- its fencing token, is the last of all.
 -- W9: the first write removes a waiter, which is allowed at the memory limit, and then all writes are.
-local function hand_on(last)
+local function hand_to_own_next(last)
   local first = redis.pcall('ZRANGE', waiters, '0', '1', 'WITHSCORES')
   local entry, next_entry, next_ticket = first[1], first[3], first[4]
   local number, text = micros()

@@ -10,8 +10,8 @@
 -- through up to a hundred packed entries for each entry that is added or removed.
 local PADDING = ' ..............................'
 
--- The session has shown that it lives. W3: the life of its line is *set*, and never extended beyond: when a lease that
--- was handed to a stopped session ends, that session must be dead, or each of its waiters costs one lease.
+-- The session has shown that it lives. W3: its line expires *life_ms* from now; this is set, not extended. So a stopped
+-- session is dead when the lease that it was handed ends, or each of its waiters would cost the others a lease.
 -- The queue outlives the current lease by a little more than needed, so that it is not extended each time.
 -- *placed* is true if the session has the place of its first waiter. Returns for how many ms the current lease lasts.
 local function keep_queue(placed)
@@ -115,8 +115,8 @@ local function enqueue(entry, old_ticket, others)
   return ticket, keep_queue(placed)
 end
 
--- Adds a newcomer behind others of its session, which has a line. Their re-checks keep it alive, and report what there
--- is to report. Returns its ticket; or nil if there is more to do or to say.
+-- Adds a newcomer behind others of its session, whose re-checks keep the line alive. Returns its ticket; or nil if the
+-- session is not in the queue, or the entry is there already: then `enqueue` is for it.
 local function enqueue_behind_own(entry)
   if redis.call('ZRANK', queue, session) then
     return (stand_last(entry))

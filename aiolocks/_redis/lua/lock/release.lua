@@ -15,8 +15,8 @@
 -- ARGV[8]  min_hold_ms   int     the released lease blocks others until so long after its grant; left out: it ends at
 --                                once
 -- returns  1 if this ended a live lease, or the lease is cooling, else 0; or one text with that number and the grants
---          for this session: the token, the fencing token and the ttl_ms of each, or -3 and the ms after which to
---          re-check in place of the last two
+--          for this session: the token, the fencing token and the ttl_ms of each, or a notice of `hand_over` (-2: more,
+--          -3: later)
 -- uses     numbers, mutex, queue, hand_over
 local value = redis.call('GET', holder)
 local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') -- defect: P10-release
@@ -32,7 +32,7 @@ elseif mine then
   rank = waits == '1' and tombstone_ms == '0' and redis.pcall('ZRANK', queue, session)
   if rank == 0 then
     -- slow path: the next waiter is of this session
-    local reply = hand_on(tonumber(string.sub(value, #token + 2)))
+    local reply = hand_to_own_next(tonumber(string.sub(value, #token + 2)))
     if reply then
       return reply
     end
