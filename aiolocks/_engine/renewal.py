@@ -78,8 +78,8 @@ class Watchdog:
     Its state is `_fresh`, the leases that are not in order yet, each with the time at which it was added, and `_live`,
     the others. Invariant: a lease in `_live` has exactly one valid entry in the heap: at its `due`; or, while its
     request is under way, one that all leases of the request share, at the earliest of their deadlines. So a loss needs
-    no timer of its own. Other entries stay in the heap until they come up, or are more than half of it. A lease in `_fresh` has
-    no entry: the timer fires before it can be due.
+    no timer of its own. Other entries stay in the heap until they come up, or are more than half of it. A lease in
+    `_fresh` has no entry: the timer fires before it can be due.
     """
 
     def __init__(

@@ -76,8 +76,7 @@ class RedisGrantor:
         self._release = NamedScript(scripts.release, base, holder)
 
     @property
-    def queue(self) -> WaitQueue:
-        """The waiters for the name in this session."""
+    def queue(self) -> WaitQueue:  # of this session
         return self._queues.get(self._base) or WaitQueue(self, self.wakeups())
 
     @property
@@ -204,8 +203,8 @@ class RedisGrantor:
         number = request.place.ticket
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
         if self._queues and ticket == 0 and self._scripts.short_reply and self._knows(address) and not request.tried:
-            brief = not request.extensions or all(extension.answered_briefly for extension in request.extensions)
-            ticket = _BRIEFLY if brief else ticket
+            if not request.extensions or all(extension.answered_briefly for extension in request.extensions):
+                ticket = _BRIEFLY
         args: Arguments = (request.token, request.terms.ttl_ms, request.terms.permits, ticket, *address)
         for extension in request.extensions:
             args += extension.arguments()
