@@ -202,18 +202,16 @@ class RedisGrantor:
         address = self._address(request)
         number = request.place.ticket
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
-        if self._queues and ticket == 0 and self._scripts.short_reply and self._knows(address) and not request.tried:
-            if not request.extensions or all(extension.answered_briefly for extension in request.extensions):
-                ticket = _BRIEFLY
+        line = self._queues.get(self._base) if self._queues else None
+        if (
+            line is not None and ticket == 0 and self._scripts.short_reply and line.knows(address) and not request.tried
+            and (not request.extensions or all(extension.answered_briefly for extension in request.extensions))
+        ):  # fmt: skip
+            ticket = _BRIEFLY
         args: Arguments = (request.token, request.terms.ttl_ms, request.terms.permits, ticket, *address)
         for extension in request.extensions:
             args += extension.arguments()
         return args
-
-    def _knows(self, address: SessionAddress) -> bool:
-        """Whether others of this session wait, and the server has been told that it is *address* who asks."""
-        line = self._queues.get(self._base)
-        return line is not None and line.knows(address)
 
     def _answered_behind(self, call: PendingCall, reply: Any) -> None:
         self._answered(call, reply, overtook=True)
