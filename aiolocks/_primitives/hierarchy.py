@@ -19,16 +19,13 @@ from .._redis.scripts import PreparedScript, load
 from .base import Acquirable
 
 _ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
-"""The mode held at the levels above, by the mode at the end of the path."""
+"""The mode held at the levels above, by the mode at the end of the path: a mode for all that lies below."""
 
 _GOES_WITH = {
     INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED},
     INTENT_EXCLUSIVE: {INTENT_SHARED, INTENT_EXCLUSIVE},
 }
 """For each mode, the modes in which a task's own blocks may hold the same level. For other modes there are none."""
-
-_WHOLE = (SHARED, EXCLUSIVE)
-"""The modes in which a level is held with everything below it."""
 
 _EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
 
@@ -58,32 +55,20 @@ class HierarchicalLock(NameHints):
     and raises `RuntimeError`: the same path again, a path above it, writing below it, reading below a path that it
     writes. Use one block on the path above both instead. Tasks that acquire several paths should use the same order.
 
-    Every duration is a number of seconds or a `timedelta`.
+    The other arguments and the errors are those of `Lock`. `min_hold` is for all levels.
 
     Args:
-        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
         path: Names of the levels, from the root down, separated by "/"; up to 1,024 bytes of UTF-8 in all.
-        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for all levels. None waits for ever. 0 tries once.
-        min_hold: See `Lock`; it is for all levels.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: See `Lock`.
-
-    Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A level without a name, a value out of range, or `min_uptime` where a `Lock` refuses it.
-            Both before any I/O.
     """
 
     __slots__ = ("read", "write")
 
     @explains_misuse
     def __init__(
-        self, client: Client, path: str, *,
-        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        self, client: Client, path: str, *, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
-        prefix: str = "aiolocks:",
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
@@ -116,7 +101,7 @@ class HierarchicalMode(Acquirable):
         super().__init__(client, path, prefix, options)
         self._levels = levels(prefix, self._kind, path)
         *self._above, self._keys = self._levels
-        self._each, self._modes_above = [self._keys], _WHOLE
+        self._each, self._modes_above = [self._keys], tuple(_ABOVE)
         self._modes = [_ABOVE[mode]] * len(self._above) + [mode]
         self._base = tuple(_held(keys, mode) for keys, mode in zip(self._levels, self._modes, strict=True))
         self._word = word
@@ -169,12 +154,8 @@ class HierarchicalMode(Acquirable):
         tickets: list[int | None] = []
         for keys, mode in zip(self._levels, self._modes, strict=True):
             held = {other for other in _EVERY if context.holdings.inside(task, _held(keys, other))}
-            if not held:
-                tickets.append(0)
-            elif held <= _GOES_WITH.get(mode, set()):
-                tickets.append(FRONT)
-            else:
-                tickets.append(None)
+            beside = FRONT if held <= _GOES_WITH.get(mode, set()) else None
+            tickets.append(beside if held else 0)
         return tickets
 
     async def _seal(self, session: Session, request: Request) -> int:

@@ -32,29 +32,17 @@ class MultiLock(Acquirable):
     While it waits for one name it may hold others, which sort before it, and renews them. There is one lease, which is
     lost when one of the names is lost. Then all names are released.
 
-    Every duration is a number of seconds or a `timedelta`.
+    The other arguments and the errors are those of `Lock`.
 
     Args:
-        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        names: What to lock: at most 1,000 names, in any order, duplicates allowed; each 1 to 1,024 bytes of UTF-8.
-        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for all of them. None waits for ever. 0 tries once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: See
-            `Lock`.
-
-    Raises:
-        TypeError: A wrong type, such as one str for *names*, a synchronous client, or a keyword of redis-py's Lock that
-            has another name here.
-        ValueError: No name at all or more than 1,000, a value out of range, or `min_uptime` where a `Lock` refuses
-            it. Both before any I/O.
+        names: What to lock: 1 to 1,000 names, in any order, duplicates allowed; each 1 to 1,024 bytes of UTF-8.
     """
 
     _kind: ClassVar[str] = "multilock"
 
     @explains_misuse
     def __init__(
-        self, client: Client, names: Iterable[str], *,
-        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        self, client: Client, names: Iterable[str], *, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,

@@ -35,31 +35,22 @@ class Redlock(Acquirable):
     `min_uptime` ensures. The drift of clocks must be bounded. Where stale writes must be kept out, pass `fencing_token`
     to the resource. `lease.guard` raises `TypeError`, as no single server knows whether a majority still has the lease.
 
-    Every duration is a number of seconds or a `timedelta`.
+    The other arguments and the errors are those of `Lock`.
 
     Args:
         clients: One `redis.asyncio.Redis` for each server, as you configured them. Use three or five; two are less
             often available than one. They are neither modified nor closed.
-        name: What to lock: 1 to 1,024 bytes of UTF-8, any text.
-        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for the lock. None waits for ever. 0 tries once.
         min_uptime: Seconds that a server must have been up before it has a vote. Until then it counts as unreachable.
-            Otherwise see `Lock`.
-        on_lost, renew, max_hold, watchdog, max_stall, wait_release, min_hold, prefix: See `Lock`.
 
     Raises:
-        TypeError: A wrong type, such as one client alone, a synchronous client, or a keyword of redis-py's Lock that
-            has another name here.
-        ValueError: No clients, two of the same address, a value out of range, or `min_uptime` with Sentinel, a
-            Cluster or ``memory://``. Both before any I/O.
+        ValueError: No clients, or two of the same address.
     """
 
     _kind: ClassVar[str] = "redlock"
 
     @explains_misuse
     def __init__(
-        self, clients: Iterable[Client], name: str, *,
-        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        self, clients: Iterable[Client], name: str, *, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, wait_release: bool = True,
         min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",

@@ -33,27 +33,14 @@ class RLock(Acquirable):
     `RuntimeError`, as its parent most likely waits for it. Start such a task before the block. If the block does not
     wait for it, start it with a context of its own (``create_task(…, context=contextvars.Context())``).
 
-    Every duration is a number of seconds or a `timedelta`.
-
-    Args:
-        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        name: What to lock: 1 to 1,024 bytes of UTF-8, any text. A `Lock` of the same name is another lock.
-        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait for the lock. None waits for ever. 0 tries once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, track, prefix: See
-            `Lock`.
-
-    Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range, or `min_uptime` where a `Lock` refuses it. Both before any I/O.
+    Arguments and errors are those of `Lock`. A `Lock` of the same name is another lock.
     """
 
     _kind: ClassVar[str] = "rlock"
 
     @explains_misuse
     def __init__(
-        self, client: Client, name: str, *,
-        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        self, client: Client, name: str, *, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,

@@ -34,28 +34,15 @@ class RWLock(NameHints):
 
     The object itself cannot be acquired; `read`, `write` and `upgradeable` can.
 
-    Every duration is a number of seconds or a `timedelta`.
-
-    Args:
-        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        name: The name of the lock: 1 to 1,024 bytes of UTF-8, any text.
-        ttl: Seconds a lease lasts unless renewed: how long others wait when the holder's process dies. At least 0.1.
-        acquire_timeout: Seconds to wait. None waits for ever. 0 tries once.
-        track: See `Lock`. Only leases of `write` are tracked, until they are downgraded.
-        min_hold: See `Lock`; an upgrade has none.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, prefix: See `Lock`.
-
-    Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range, or `min_uptime` where a `Lock` refuses it. Both before any I/O.
+    Arguments and errors are those of `Lock`. With `track`, only leases of `write` are tracked, until they are
+    downgraded. An upgrade has no `min_hold`.
     """
 
     __slots__ = ("read", "upgradeable", "write")
 
     @explains_misuse
     def __init__(
-        self, client: Client, name: str, *,
-        ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
+        self, client: Client, name: str, *, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,

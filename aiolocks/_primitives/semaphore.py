@@ -69,9 +69,8 @@ class _Declaration(Extension):
         objection = self.objection(limit) if verdict == b"queued" else None
         if objection is not None:
             raise objection
-        if (
-            args[_DECLARE] == 1 and self._declaration not in self._declared
-        ):  # only now: an earlier request may not have arrived
+        # Only now is it declared, as an earlier request may not have arrived.
+        if args[_DECLARE] == 1 and self._declaration not in self._declared:
             _note(self._declared, self._declaration)
             if before or limit != self._limit:
                 self._report_difference(before, limit)
@@ -80,15 +79,11 @@ class _Declaration(Extension):
         if events.listeners:
             events.emit(events.Event("limit_differs", self._name, "semaphore"))
         if before:
-            log.warning(
-                "semaphore %r: the limit in force was %d and is now %d, as this process declares it",
-                self._name, before, limit,
-            )  # fmt: skip
+            text = "semaphore %r: the limit in force was %d and is now %d, as this process declares it"
+            log.warning(text, self._name, before, limit)
         else:
-            log.warning(
-                "semaphore %r: the limit in force is pinned at %d; the %d that this process declares is ignored",
-                self._name, limit, self._limit,
-            )  # fmt: skip
+            text = "semaphore %r: the limit in force is pinned at %d; the %d that this process declares is ignored"
+            log.warning(text, self._name, limit, self._limit)
 
     def refusal(self, amount: int) -> LimitMismatchError | None:
         if amount:
@@ -118,23 +113,12 @@ class Semaphore(Acquirable):
 
     Each process declares its limit at first use, and the latest declaration or `resize` is in force for all processes;
     a difference logs one warning. So a rolling deployment changes it without an outage. A limit that `resize` has
-    pinned stays: processes that start later log one warning each, and their declarations are ignored. Processes of an
-    older version, which know no pins, declare their limit all the same, and that ends the pin.
+    pinned stays: processes that start later log one warning each, and their declarations are ignored.
 
-    Every duration is a number of seconds or a `timedelta`.
+    The other arguments and the errors are those of `Lock`.
 
     Args:
-        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
-        name: What the permits are for: 1 to 1,024 bytes of UTF-8, any text.
         limit: Number of permits, at least 1. None declares no limit and uses the one in force.
-        ttl: Seconds a lease lasts unless renewed: how long permits are missing when their holder dies. At least 0.1.
-        acquire_timeout: Seconds to wait for permits. None waits for ever. 0 tries once.
-        on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release, min_uptime, min_hold, prefix: See
-            `Lock`.
-
-    Raises:
-        TypeError: A wrong type, a synchronous client, or a keyword of redis-py's Lock that has another name here.
-        ValueError: A value out of range, or `min_uptime` where a `Lock` refuses it. Both before any I/O.
     """
 
     _kind: ClassVar[str] = "semaphore"
@@ -145,8 +129,7 @@ class Semaphore(Acquirable):
         ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
-        prefix: str = "aiolocks:",
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         if limit is not None:
             check_limit(limit)
