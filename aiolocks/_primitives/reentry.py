@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, final
 
@@ -45,8 +45,8 @@ class SharedLease:
         self._lease = lease  # kept until it is over, as a `Lease` warns when it is dropped
         self._holds: dict[Reentry, None] = {}
         core.call_on_loss(self._lost)
-        self._of_name = _leases.setdefault((core.context, base), _OfName())
-        self._of_name.add(self)
+        self._of_name = of_name = _leases.setdefault((core.context, base), _OfName())
+        of_name[:] = [*(each for each in of_name if each() is not None), weakref.ref(self)]
         self.number = next(_numbers)
         """Leases that were acquired later have larger ones."""
         if task is not None and reference is not None:
@@ -182,26 +182,13 @@ class Reentry(LeaseState):
 
 
 @final
-class _OfName:
+class _OfName(list["weakref.ref[SharedLease]"]):
     """The leases of one name in this process: usually one, but more while blocks of lost leases are open.
 
-    Invariant: each lease keeps this object alive, and this object keeps no lease alive.
+    Invariant: each lease keeps this list alive, and the list keeps no lease alive.
     """
 
-    __slots__ = ("__weakref__", "_leases")
-
-    def __init__(self) -> None:
-        self._leases: list[weakref.ref[SharedLease]] = []
-
-    def add(self, shared: SharedLease) -> None:
-        self._leases = [seen for seen in self._leases if seen() is not None]
-        self._leases.append(weakref.ref(shared))
-
-    def newest_first(self) -> Iterator[SharedLease]:
-        for reference in reversed(self._leases):
-            shared = reference()
-            if shared is not None:
-                yield shared
+    __slots__ = ("__weakref__",)
 
 
 _leases: "weakref.WeakValueDictionary[tuple[Context, bytes], _OfName]" = weakref.WeakValueDictionary()
@@ -233,9 +220,10 @@ def _inherited(shared: SharedLease, task: "Task | None") -> bool:
     return holds and any(known() is parent and newest >= shared.number for known, newest in _lineage.get())
 
 
-def _all_of(context: Context, base: bytes) -> Iterable[SharedLease]:
-    of_name = _leases.get((context, base))
-    return () if of_name is None else of_name.newest_first()
+def _all_of(context: Context, base: bytes) -> Iterator[SharedLease]:
+    """Yield the leases of a name, from the newest to the oldest."""
+    references = (reference() for reference in reversed(_leases.get((context, base), ())))
+    return (shared for shared in references if shared is not None)
 
 
 def _ancestors(task: Task) -> "Iterator[tuple[weakref.ref[Task], int]]":

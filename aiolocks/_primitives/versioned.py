@@ -120,16 +120,10 @@ class Versioned(NameHints):
         if isinstance(value, bool) or not isinstance(value, (bytes, str, int, float)):
             raise TypeError(f"value must be str, bytes, int or float, not {type(value).__name__}")
         write = os.urandom(16).hex().encode()  # equivalent: constant, any random text
-        encoded, mark_ms, retry_ms = (
-            encoder_of(self._pool).encode(value),
-            round(1000 * MARK),
-            round(1000 * LONGEST_RETRY),
-        )
-        written, actual = await self._ask(
-            "write",
-            (self._value, self._mark, self._start + write + b":" + self._beside),
-            (version.encode(), encoded, write, self._expire_ms, mark_ms, retry_ms),
-        )
+        keys = (self._value, self._mark, self._start + write + b":" + self._beside)
+        encoded = encoder_of(self._pool).encode(value)
+        args = (version.encode(), encoded, write, self._expire_ms, round(1000 * MARK), round(1000 * LONGEST_RETRY))
+        written, actual = await self._ask("write", keys, args)
         if not written:
             raise VersionConflictError(
                 f"versioned {self._key!r}: it was written since it was read; read it again",
