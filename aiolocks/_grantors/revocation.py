@@ -6,7 +6,7 @@ repeated until none of them is left.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -35,43 +35,28 @@ _Row = tuple[int, int, int]
 """A fencing token; the ms that its lease has left, or -1 if it never ends; and its permits or mode."""
 
 
-class RevokeTargets(NamedTuple):
-    """The leases of one name that are to be revoked: those with the fencing tokens from *first* to *last*."""
-
-    grantor: "RedisGrantor"
-    first: int
-    last: int
-    holders: tuple[Holder, ...]
-
-
 async def revoke(
     kind: str, name: str, grantors: Sequence["RedisGrantor"], fencing_token: int | None, *, force: bool,
     timeout: float | None,
 ) -> tuple[Holder, ...]:  # fmt: skip
-    """Revoke the leases of some names, or only that with the *fencing_token*, and wait until they have ended.
-
-    With *force* they are ended at once.
-
-    Raises:
-        AcquireTimeoutError: One is still held after *timeout* seconds. It is revoked nevertheless.
-        RuntimeError: A lease cannot be revoked without *force*.
-        RedisError: Redis could not be asked.
-    """
+    """Revoke the leases of some names, and wait until they have ended; see `Acquirable.revoke`."""
     with grantors[0].context.in_use():  # the session of all of them
-        found = await asyncio.gather(*(_targets(grantor, fencing_token, force=force) for grantor in grantors))
-        targets = [each for each in found if each is not None]
+        leases = await asyncio.gather(*(_leases(grantor, fencing_token, force=force) for grantor in grantors))
+        found = [(grantor, rows) for grantor, rows in zip(grantors, leases, strict=True) if rows]
+        targets = [(grantor, min(rows)[0], max(rows)[0]) for grantor, rows in found]
 
         async def revoke_all() -> float:
-            asked = (_ask(each.grantor, each.first, each.last, _FORCE if force else 0) for each in targets)
+            asked = (_ask(*target, _FORCE if force else 0) for target in targets)
             return _longest([left for left, _ in await asyncio.gather(*asked)])
 
         if targets:
             await _wait_until_gone(kind, name, revoke_all, timeout)
-    return tuple(holder for each in targets for holder in each.holders)
+    # W18: a lease that has 0 ms left was released before, and only `min_hold` keeps the name.
+    return tuple(_holder(grantor, *row) for grantor, rows in found for row in rows if row[1])
 
 
-async def _targets(grantor: "RedisGrantor", fencing_token: int | None, *, force: bool) -> RevokeTargets | None:
-    """Return the leases of a name, or the one with this fencing token. Return None if there are none."""
+async def _leases(grantor: "RedisGrantor", fencing_token: int | None, *, force: bool) -> list[_Row]:
+    """Return the leases of a name, or the one with this fencing token."""
     first, last = (0, _MAX_FENCE) if fencing_token is None else (fencing_token, fencing_token)
     left, rows = await _ask(grantor, first, last, _LOOK)
     if left < 0 and not force:
@@ -79,17 +64,14 @@ async def _targets(grantor: "RedisGrantor", fencing_token: int | None, *, force:
             f"{grantor.kind} {grantor.name!r}: its holder is not one of this library, or nothing is known of it, so "
             "it cannot be asked to stop; force=True ends its lease all the same"
         )
-    if not rows:
-        return None
-    if fencing_token is None:
-        fences = [fence for fence, *_ in rows]
-        first, last = min(fences), max(fences)
-    # W18: a lease that has 0 ms left was released before, and only `min_hold` keeps the name.
-    return RevokeTargets(grantor, first, last, tuple(_holder(grantor, *row) for row in rows if row[1]))
+    return rows
 
 
 async def _ask(grantor: "RedisGrantor", first: int, last: int, tombstone_ms: int) -> tuple[float, list[_Row]]:
-    """Return the seconds until the last of these leases ends, below 0 if one cannot be marked; and the leases."""
+    """Revoke the leases with fencing tokens from *first* to *last*; with `_LOOK`, only report them.
+
+    Return the seconds until the last one ends, below 0 if one cannot be marked; and the leases.
+    """
     longest, found = 0.0, list[_Row]()
     place = b""
     while True:
@@ -109,12 +91,7 @@ def _holder(grantor: "RedisGrantor", fence: int, left_ms: int, amount: int) -> H
 async def revoke_of_quorum(
     quorum: "Quorum", ttl: float, fencing_token: int | None, *, force: bool, timeout: float | None
 ) -> tuple[Holder, ...]:
-    """Revoke the leases on several servers, and wait until no majority of them can be held.
-
-    Raises:
-        AcquireTimeoutError: It is still held after *timeout* seconds.
-        QuorumError: Too few servers answered.
-    """
+    """Revoke the leases on several servers, and wait until no majority of them can be held."""
     fences, lasts = dict[bytes, int](), dict[bytes, float]()
     with quorum.keep_open():
         for own, fence, left in await quorum.revoke(ttl):
@@ -155,9 +132,5 @@ async def _wait_until_gone(
             raise
         if left is None:
             raise RedisTimeoutError(f"{kind} {name!r}: Redis did not answer within {timeout:g} s") from None
-        raise AcquireTimeoutError(
-            f"{kind} {name!r}: revoked, but still held after {timeout:g} s",
-            name=name,
-            timeout=timeout,
-            retry_after=None if left < 0 else left,
-        ) from None
+        text, retry_after = f"{kind} {name!r}: revoked, but still held after {timeout:g} s", None if left < 0 else left
+        raise AcquireTimeoutError(text, name=name, timeout=timeout, retry_after=retry_after) from None

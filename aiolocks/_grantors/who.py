@@ -1,4 +1,4 @@
-"""Who holds and who awaits a name: what each session publishes about itself, and how another process reads it (W23).
+"""Who holds and who awaits a name: each session publishes this in a key, which other processes read (W23).
 
 The key of a session says on which host and in which process it runs, and what its long leases are called. It is written
 ahead of the first request over each link, and again a few times in the life of the longest lease, for all leases
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -58,9 +58,6 @@ _FIRST_TIME = 10**15
 _HMGET = PlainCommand("HMGET")
 
 
-# Publishing.
-
-
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class _Entry:
@@ -74,7 +71,7 @@ class _Entry:
 
 @final
 class SessionInfo:
-    """Publishes what one session says about itself. Its timer runs while there is a link."""
+    """Publishes the key of one session. Its timer runs while there is a link."""
 
     def __init__(
         self, context: Context, renewed: Callable[[], Iterable[LeaseState]], queues: "Mapping[bytes, WaitQueue]", *,
@@ -195,9 +192,6 @@ def text_of(*names: str | None) -> bytes:
     return "\0".join(each).encode(errors="replace")
 
 
-# Reading.
-
-
 class HolderRow(NamedTuple):
     """A holder in the reply of a script."""
 
@@ -220,8 +214,11 @@ class WaiterRow(NamedTuple):
     permits: int
 
 
+R = TypeVar("R", HolderRow, WaiterRow)
+
+
 class Named(NamedTuple):
-    """What a session says about itself and about one of its leases."""
+    """The host and process of a session, and the names of one of its leases."""
 
     host: str | None = None
     pid: int | None = None
@@ -230,23 +227,15 @@ class Named(NamedTuple):
 
 
 async def holders_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Holder, ...]:
-    """Return the holders of the name, oldest first. If *only* lists modes, return those in one of them.
-
-    Raises:
-        RedisError: Redis could not be asked.
-    """
-    rows: dict[bytes, HolderRow] = {}
-    place = 0
+    """Return the holders of the name, oldest first. If *only* lists modes, return those in one of them."""
     family = "lock" if grantor.keys.family in {"lock", "exact"} else "semaphore"  # the others' are a sorted set
+    rows, place = list[HolderRow](), 0
     while True:
         place, *fields = await grantor.ask(f"{family}/holders", (place,))
-        for row in holder_rows(fields):
-            rows[row.digest] = row  # a holder can be listed twice, as others before it have left
+        rows += holder_rows(fields)
         if place <= 0:
             break
-    kept = sorted((row for row in rows.values() if not only or row.permits in only), key=lambda row: row.fence)
-    names = await names_of(grantor, kept)
-    return tuple(holder_of(row, named, grantor) for row, named in zip(kept, names, strict=True))
+    return tuple([holder_of(row, named, grantor) for row, named in await _sorted(rows, only, grantor)])
 
 
 def holder_rows(fields: Sequence[RawReply]) -> list[HolderRow]:
@@ -258,7 +247,7 @@ def holder_rows(fields: Sequence[RawReply]) -> list[HolderRow]:
 
 
 def holder_of(row: HolderRow, named: Named, grantor: "RedisGrantor") -> Holder:
-    """Return the holder in a row, with what its session says about it."""
+    """Return the holder in a row, with its names."""
     remaining = math.inf if row.left_ms < 0 else row.left_ms / 1000
     return Holder(
         **named._asdict(), since=time_of(row.fence), remaining=remaining, **_amount(grantor, row.permits),
@@ -267,27 +256,26 @@ def holder_of(row: HolderRow, named: Named, grantor: "RedisGrantor") -> Holder:
 
 
 async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Waiter, ...]:
-    """Return the waiters for the name in queue order. If *only* lists modes, return those for one of them.
-
-    Raises:
-        RedisError: Redis could not be asked.
-    """
-    rows: dict[bytes, WaiterRow] = {}
+    """Return the waiters for the name in queue order. If *only* lists modes, return those for one of them."""
+    rows: list[WaiterRow] = []
     place, skip = 0, 0
     while place >= 0:
         place, skip, now, *fields = await grantor.ask("lock/waiters", (place, skip))
         for token, ticket, share in zip(*[iter(fields)] * 3, strict=True):
-            digest = digest_of(token)
-            rows[digest] = WaiterRow(session_of(token), digest, int(float(ticket)), int(now), int(share))
-    kept = sorted((row for row in rows.values() if not only or row.permits in only), key=lambda row: row.ticket)
-    names = await names_of(grantor, kept)
-    return tuple(_waiter(row, named, grantor) for row, named in zip(kept, names, strict=True))
+            rows.append(WaiterRow(session_of(token), digest_of(token), int(float(ticket)), int(now), int(share)))
+    waiters: list[Waiter] = []
+    for row, named in await _sorted(rows, only, grantor):
+        since = time_of(row.ticket)
+        waiting = 0.0 if since is None else max(row.now - row.ticket, 0) / 1e6
+        waiters.append(Waiter(**named._asdict(), since=since, waiting=waiting, **_amount(grantor, row.permits)))
+    return tuple(waiters)
 
 
-def _waiter(row: WaiterRow, named: Named, grantor: "RedisGrantor") -> Waiter:
-    since = time_of(row.ticket)
-    waiting = 0.0 if since is None else max(row.now - row.ticket, 0) / 1e6
-    return Waiter(**named._asdict(), since=since, waiting=waiting, **_amount(grantor, row.permits))
+async def _sorted(rows: Sequence[R], only: Sequence[int], grantor: "RedisGrantor") -> "zip[tuple[R, Named]]":
+    """Sort *rows* by their numbers, and look up the names. A row can be listed twice, as others before it have left."""
+    each = {row.digest: row for row in rows}
+    kept = sorted((row for row in each.values() if not only or row.permits in only), key=lambda row: row[2])
+    return zip(kept, await names_of(grantor, kept), strict=True)
 
 
 def time_of(micros: int) -> datetime | None:
@@ -304,7 +292,7 @@ def _amount(grantor: "RedisGrantor", permits: int) -> dict[str, Any]:
 
 
 async def names_of(grantor: "RedisGrantor", rows: Sequence[HolderRow] | Sequence[WaiterRow]) -> list[Named]:
-    """Return what the session of each row says about it, as far as its key exists and may be read."""
+    """Return the names of each row, as far as the key of its session exists and may be read."""
     digests: dict[bytes, list[bytes]] = {}
     for row in rows:
         if row.session:
@@ -315,18 +303,12 @@ async def names_of(grantor: "RedisGrantor", rows: Sequence[HolderRow] | Sequence
         some = sessions[at : at + _MAX_SESSIONS]
         answers = await asyncio.gather(*(_read_key(grantor, session, digests[session]) for session in some))
         for session, (host, pid, *texts) in zip(some, answers, strict=True):
+            place = (host or b"").decode(errors="replace") or None
+            number = int(pid) if pid and pid.isdigit() and len(pid) < 10 else None
             for digest, text in zip(digests[session], texts, strict=True):
                 called, _, task = (text or b"").decode(errors="replace").partition("\0")
-                found[session, digest] = Named(_text(host), _number(pid), called or None, task or None)
+                found[session, digest] = Named(place, number, called or None, task or None)
     return [found.get((row.session, row.digest), Named()) for row in rows]
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value and value.isdigit() and len(value) < 10 else None
-
-
-def _text(value: bytes | None) -> str | None:
-    return value.decode(errors="replace") or None if value else None
 
 
 async def _read_key(grantor: "RedisGrantor", session: bytes, digests: list[bytes]) -> list[bytes | None]:
