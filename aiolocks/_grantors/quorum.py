@@ -73,8 +73,6 @@ class Quorum(Composite):
             stack.enter_context(context.in_use())
         return stack
 
-    # Granting.
-
     async def grant(self, request: Request) -> Answer:
         with self.keep_open():  # no session may end between two attempts
             if request.parts and request.parts[0].fence:
@@ -198,8 +196,6 @@ class Quorum(Composite):
                 return 0, ballot
             fence = int(max(ballot.no.values())) + 1
 
-    # Asking all servers.
-
     async def _poll(self, verb: str, args: Arguments, ttl: float, enough: Enough) -> Ballot:
         """Run a script on all servers at once, and return their answers when *enough* says so.
 
@@ -246,46 +242,43 @@ class Quorum(Composite):
         finally:
             timer.cancel()
 
+    async def _ask_all(self, verb: str, ttl: float, enough: Enough, is_known: Callable[[Ballot], bool]) -> Ballot:
+        """Run a script on all servers; see `_poll`. Raise QuorumError if the answers are not enough for *is_known*."""
+
+        async def ask() -> Ballot:
+            ballot = await self._poll(verb, (), ttl, enough)
+            if not is_known(ballot):
+                raise self._too_few(ballot)
+            return ballot
+
+        clock = self.context.clock
+        with self.keep_open():
+            return await ride_out(ask, clock, clock() + REPLY_TIMEOUT)
+
     async def statistics(self, ttl: float) -> tuple[bool, int, int]:
         """Return whether a majority is held, the last fencing token, and the server time in ms until which only
         `min_hold` keeps it. That is 0 if `min_hold` does not keep it, or a majority may have a holder.
-
-        Raises:
-            QuorumError: Too few servers answered for that to be known.
         """
-        clock = self.context.clock
-        with self.keep_open():
-            return await ride_out(partial(self._count, ttl), clock, clock() + REPLY_TIMEOUT)
-
-    async def _count(self, ttl: float) -> tuple[bool, int, int]:
-        ballot = await self._poll("statistics", (), ttl, _standing_is_known)
+        ballot = await self._ask_all(
+            "statistics", ttl, _standing_is_known, lambda ballot: isinstance(_standing(ballot)[0], bool)
+        )
         taken, held = _standing(ballot)
-        if not isinstance(taken, bool):
-            raise self._too_few(ballot)
         fence, kept_until_ms = (max(reply[at] for reply in ballot.yes.values()) for at in (1, 2))
-        return taken, fence, kept_until_ms if taken and held is False else 0
+        return taken is True, fence, kept_until_ms if taken is True and held is False else 0
 
     async def holders(self, ttl: float) -> tuple[Holder, ...]:
-        """Return the holder of the name on a majority of all servers, if there is one.
-
-        Raises:
-            QuorumError: Too few servers answered.
-        """
-        clock = self.context.clock
+        """Return the holder of the name on a majority of all servers, if there is one."""
         with self.keep_open():
-            rows = await ride_out(partial(self._ask_holders, ttl), clock, clock() + REPLY_TIMEOUT)
+            # Waits for each server until its time is over.
+            ballot = await self._ask_all(
+                "holders", ttl, lambda ballot: None if ballot.pending else 0.0, lambda ballot: ballot.won
+            )
+            rows = {at: row for at, reply in ballot.yes.items() for row in holder_rows(reply[1:])}
             for digest in {row.digest for row in rows.values()}:
                 same = {at: row for at, row in rows.items() if row.digest == digest}
                 if len(same) >= self._quorum:
                     return (await self._holder(same),)
         return ()
-
-    async def _ask_holders(self, ttl: float) -> dict[int, HolderRow]:
-        """Return the holder on each server that answers in time and has one."""
-        ballot = await self._poll("holders", (), ttl, lambda ballot: None if ballot.pending else 0.0)
-        if not ballot.won:
-            raise self._too_few(ballot)
-        return {at: row for at, reply in ballot.yes.items() for row in holder_rows(reply[1:])}
 
     async def _holder(self, rows: Mapping[int, HolderRow]) -> Holder:
         """Return the holder that several servers report. Its lease lasts as long as on a majority of them."""
@@ -328,20 +321,13 @@ class Quorum(Composite):
 
     def _too_few(self, ballot: Ballot, needed: int = 0) -> QuorumError:
         """Return the error for too few answers, with the outcome of each server."""
-        outcomes: dict[str, str] = {}
-        for at, place in enumerate(self._places):
-            if at in ballot.failed:
-                outcomes[place] = str(ballot.failed[at]) or type(ballot.failed[at]).__name__
-            else:
-                outcomes[place] = "answered" if at in ballot.yes or at in ballot.no else "no answer in time"
+        outcomes = dict.fromkeys(self._places, "no answer in time")
+        outcomes |= dict.fromkeys((self._places[at] for at in (*ballot.yes, *ballot.no)), "answered")
+        outcomes |= {self._places[at]: str(each) or type(each).__name__ for at, each in ballot.failed.items()}
         count = len(ballot.yes) + len(ballot.no)
-        listed = "; ".join(f"{place}: {outcome}" for place, outcome in outcomes.items())
-        error = QuorumError(
-            f"{self.kind} {self.name!r}: {count} of {ballot.size} servers answered in time, and it takes "
-            f"{needed or ballot.needed} ({listed})",
-            name=self.name,
-            outcomes=outcomes,
-        )
+        text = f"{self.kind} {self.name!r}: {count} of {ballot.size} servers answered in time, and it takes "
+        text += f"{needed or ballot.needed} ({'; '.join(': '.join(outcome) for outcome in outcomes.items())})"
+        error = QuorumError(text, name=self.name, outcomes=outcomes)
         too_early = [failure for failure in ballot.failed.values() if isinstance(failure, NotNowError)]
         if too_early and count + len(too_early) >= ballot.needed:
             error.__cause__ = too_early[0]
