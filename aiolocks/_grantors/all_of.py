@@ -45,9 +45,7 @@ class AllOf(Composite):
         self.name = name
         self.grantors = grantors  # defect: parts-order
         self._wishes = wishes or [(1, 0)] * len(grantors)
-        self._seal = seal
-        self.sealed = seal is not None
-        """Whether all parts have one fencing token."""
+        self.seal = seal
         self._adoptions: Sequence[Extension] = ()
         """The extension by which each part is adopted, if the lease was handed off."""
         self._options = replace(options, renew=True, max_hold=None, on_lost="flag")
@@ -60,9 +58,9 @@ class AllOf(Composite):
     async def grant(self, request: Request) -> Answer:
         while True:
             answer = await self._grant(request)
-            if self._seal is None or not isinstance(answer, Granted):
+            if self.seal is None or not isinstance(answer, Granted):
                 return answer
-            fence = await self._seal(request)
+            fence = await self.seal(request)
             if fence:
                 for part in request.parts:
                     part.granted(fence)
@@ -177,7 +175,12 @@ class OrderedAttempt:
                 self._at_once = max(self._at_once // 2, _MIN_AT_ONCE)
                 self._give_back(len(held) + 1, answers[in_order + 1 :])
                 await self._wait_for(asked[in_order])
-            return self._all_held()
+            for state in held:
+                if not state.end(self._context.clock()):
+                    raise state.error()
+            # P1: the lease counts from the oldest of its parts
+            valid_from = min(state.deadline for state in held) - request.terms.valid_for
+            return Granted(max(state.fence for state in held), valid_from)
         finally:
             for state in held:
                 state.end(self._context.clock())
@@ -222,14 +225,6 @@ class OrderedAttempt:
     def _stop_waiting(self, lost: LeaseState) -> None:
         if self._waiting is not None:
             self._waiting.fail(lost.error())
-
-    def _all_held(self) -> Granted:
-        for state in self._held:
-            if not state.end(self._context.clock()):
-                raise state.error()
-        # P1: the lease counts from the oldest of its parts
-        valid_from = min(state.deadline for state in self._held) - self._request.terms.valid_for
-        return Granted(max(state.fence for state in self._held), valid_from)
 
 
 def _replaced(part: Part) -> Part:

@@ -1,7 +1,7 @@
-"""Waits until enough replicas have a grant, before its holder acts: over a connection of its own, as WAIT blocks it.
+"""Waits until enough replicas have a grant, before its holder acts. WAIT blocks a connection, so it has one of its own.
 
-WAIT counts what its own connection has written, and the grant may have been written by the holder before. So each
-grant is written once more there; and one WAIT, a short one, serves all that came while the last was on its way.
+WAIT counts only the writes of its own connection, so each grant is written once more over that. One short WAIT serves
+all grants that were written while the previous WAIT was on its way.
 """
 
 import asyncio
@@ -28,16 +28,12 @@ if TYPE_CHECKING:
     from .one_server import RedisGrantor
 
 LONGEST_REPLICATION = 1.0
-"""Seconds for which replicas are waited for; a quarter of the TTL, if that is less."""
+"""Maximum number of seconds to wait for replicas; a quarter of the TTL, if that is less."""
 
-
-_WAIT = PlainCommand("WAIT")
-
-_ROLE = PlainCommand("ROLE")
-"""Its answer lists the replicas that are connected."""
+_WAIT, _ROLE = PlainCommand("WAIT"), PlainCommand("ROLE")
 
 _SLICE = 0.05
-"""Seconds for which one WAIT blocks its connection at most: what comes meanwhile stands behind it."""
+"""Maximum number of seconds for which one WAIT blocks its connection, as later grants wait behind it."""
 
 
 class _Asked(NamedTuple):
@@ -47,13 +43,13 @@ class _Asked(NamedTuple):
     future: asyncio.Future[int]
 
     def until(self, now: float) -> float:
-        """Return the local time from which on as many as have it must do; the time to connect does not count."""
+        """Return the local time until which replicas are waited for; the time to connect does not count."""
         return (now if self.written.link is None else self.written.sent_at) + self.bound
 
 
 @final
 class Replication:
-    """What one session waits for; it connects when something first asks for replicas."""
+    """The waits for the replicas of one server. It connects at the first of them."""
 
     def __init__(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self.pipeline = Pipeline(endpoint, loop, clock, lambda: None)
@@ -62,24 +58,20 @@ class Replication:
         self._on_its_way = False
 
     async def count(self, wanted: Literal["majority", "all"]) -> int:
-        """Return how many replicas that is at this moment.
-
-        Raises:
-            RedisError: Redis could not be asked.
-        """
+        """Return how many of the connected replicas that is now."""
         role, _, replicas, *_ = await self.pipeline.ask(_ROLE, (), self.pipeline.patience)
         if role != b"master":
             raise NoPrimaryError(f"it takes {wanted} of a primary's replicas, and the server is none")
         return len(replicas) if wanted == "all" else (1 + len(replicas)) // 2
 
     def patience(self, bound: float) -> float:
-        """Return the seconds to wait for any reply, where *bound* is for how long replicas are waited for."""
+        """Return the timeout for any reply, if replicas are waited for *bound* seconds."""
         return bound + _SLICE + self.pipeline.patience
 
     def acknowledged(self, written: PendingCall, replicas: int, bound: float) -> "asyncio.Future[int]":
-        """Return how many replicas have what *written* wrote: so many, or as many as do after *bound* seconds.
+        """Return the number of replicas that have *written*, once it is that many or *bound* seconds are over.
 
-        A caller that needs it no more cancels it.
+        A caller that no longer needs it cancels it.
         """
         future: asyncio.Future[int] = self.pipeline.loop.create_future()
         self._asked.append(_Asked(written, replicas, bound, future))
@@ -91,10 +83,10 @@ class Replication:
         self._asked = [each for each in self._asked if not each.future.done()]
         if not self._asked:
             return
-        asked = tuple(self._asked)  # of these alone: the answer says nothing of what is written behind the WAIT
+        asked = tuple(self._asked)  # the reply says nothing about later ones, which are written behind the WAIT
         self._on_its_way = True
         now = self._clock()
-        # For the least that any of them asks: so each WAIT comes back as soon as one of them has what it waits for.
+        # With the smallest number, each WAIT returns as soon as one of them has enough.
         least = min(each.replicas for each in asked)
         # equivalent: constant, it is rounded
         slice_ms = round(1000 * min(_SLICE, *(each.until(now) - now for each in asked)))  # defect: W13-slice
@@ -102,7 +94,7 @@ class Replication:
         self.pipeline.submit(_WAIT, (least, max(slice_ms, 1)), self._answered, patience, asked)  # 0 would be for ever
 
     def _answered(self, call: PendingCall, reply: RawReply) -> None:
-        failed = isinstance(reply, Exception)  # then those behind it get no answer over this connection either
+        failed = isinstance(reply, Exception)  # then later ones get no reply over this connection either
         if not failed:
             check_reply(call.command.name, reply)
         self._on_its_way = False
@@ -111,7 +103,7 @@ class Replication:
             if failed:
                 resolve(each.future, reply)
             elif each.written.link is not call.link:
-                # Over another connection, which has written nothing, Redis says at once that all have it.
+                # Over another connection, which has written nothing, Redis replies at once that all have it.
                 resolve(each.future, RedisConnectionError("Connection lost while replicas were waited for"))
             elif reply >= each.replicas or now >= each.until(now):
                 resolve(each.future, reply)
@@ -123,7 +115,7 @@ _MANY: dict[object, str] = {"majority": "most", "all": "all"}
 
 @final
 class ReplicasOption(Extension):
-    """A grant counts once so many replicas have it (W13)."""
+    """A grant counts only once the *wanted* number of replicas has it (W13)."""
 
     confirms = True
 
@@ -146,35 +138,27 @@ class ReplicasOption(Extension):
         for part, fence in zip(request.parts, before, strict=True):
             if part.fence != fence:
                 part.request.regranted()
-        # The first, as another took long.
+        # One part can end while another is waited for.
         ran_out = granted.valid_from + request.terms.valid_for <= grantor.context.clock()
-        # A part that ran out on the server was granted again, with a fencing token of its own.
-        if ran_out or (cast("AllOf", grantor).sealed and before != [part.fence for part in request.parts]):
+        # A part that ended on the server was granted again, with another fencing token than the others have.
+        if ran_out or (cast("AllOf", grantor).seal and before != [part.fence for part in request.parts]):
             raise _ran_out(grantor)
         return granted
 
 
 def replicas_of(options: Options, pool: Pool) -> tuple[ReplicasOption, ...]:
-    """Return the extension that *options* ask for, if any.
-
-    Raises:
-        ValueError: The server behind *pool* has no replicas.
-    """
+    """Return the extension that *options* ask for, if any. Raise ValueError if the server has no replicas."""
     if options.replicas and in_memory(pool):
         raise ValueError("replicas are a server's: memory:// has none")
     return (ReplicasOption(options.replicas),) if options.replicas else ()
 
 
 async def replicated(grantor: "RedisGrantor", replication: Replication, request: Request, wanted: Replicas) -> Granted:
-    """Write a lease again, for WAIT to count, and wait until so many replicas have it.
-
-    Raises:
-        RedisError: Fewer replicas have it in time, or it ran out meanwhile.
-    """
+    """Write a lease again, so that WAIT counts it, and wait until enough replicas have it; see `Extension.confirm`."""
     clock = grantor.context.clock
 
     async def attempt() -> Granted | RedisTimeoutError:
-        """Try once. An error that is returned is final; an error that is raised can be of an outage."""
+        """Try once. An error that is returned is final. An error that is raised can be that of an outage."""
         replicas = wanted if isinstance(wanted, int) else await replication.count(wanted)
         bound = min(LONGEST_REPLICATION, request.terms.ttl / 4)
         call, answer = grantor.submit_again(replication.pipeline, request, replication.patience(bound))

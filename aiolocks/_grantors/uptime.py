@@ -31,11 +31,7 @@ class MinUptime(Extension):
 
 
 def min_uptime_of(options: Options, *pools: Pool) -> tuple[MinUptime, ...]:
-    """Return the extension that *options* ask for, if any.
-
-    Raises:
-        ValueError: The uptime of a server behind one of *pools* does not tell how long it has had its data.
-    """
+    """Return the extension that *options* ask for, if any. Raise ValueError if an uptime is not the age of the data."""
     if not options.needed_uptime:
         return ()
     for pool in pools:
@@ -50,5 +46,5 @@ def min_uptime_of(options: Options, *pools: Pool) -> tuple[MinUptime, ...]:
 
 
 def too_young(seconds: float) -> RedisError:
-    """Return the error of a server that is too young: it has no vote, as if it were away."""
+    """Return the error of a server that has no vote yet, as if it could not be reached."""
     return RedisError(f"restarted too short a time ago, and has no vote for another {seconds:g} s")

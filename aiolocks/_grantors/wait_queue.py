@@ -243,7 +243,6 @@ class WaitQueue:
 
         If this request is lost, the next re-check of any waiter continues.
         """
-
         handing_over = self.wakeups.servers.handing_over
         if self._base not in handing_over and not self._context.closed:
             handing_over.add(self._base)

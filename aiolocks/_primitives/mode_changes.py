@@ -38,11 +38,7 @@ class ModeChanges:
         self._extensions = extensions
 
     def upgrade(self, state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], Acquisition]:
-        """Return a function that begins to acquire an exclusive lease beside the upgradeable one of *state*.
-
-        Raises:
-            RuntimeError: The lease is not upgradeable.
-        """
+        """Return a function that begins to acquire an exclusive lease beside the upgradeable one of *state*."""
         if state.request.terms.permits == SHARED:
             raise RuntimeError(
                 f"{state.what}: a read lease cannot be upgraded, as two readers that tried would wait for each other "
@@ -58,13 +54,7 @@ class ModeChanges:
         return any(token.startswith(state.request.token + b"+") for token in state.context.tokens)
 
     async def downgrade(self, state: LeaseState) -> None:
-        """Become a reader, and keep the lease.
-
-        Raises:
-            RuntimeError: The lease is not one of `write` or `upgradeable`.
-            LeaseLostError: It is lost, or was released.
-            RedisError: Not confirmed within 10 s, or before the lease ends.
-        """
+        """Become a reader, and keep the lease; see `Lease.downgrade`."""
         [(grantor, request)] = parts_of(state.grantor, state.request)
         if request.terms.permits == UPGRADE:
             raise RuntimeError(
