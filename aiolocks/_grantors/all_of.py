@@ -152,12 +152,7 @@ class OrderedAttempt:
         self._waiting: Request | None = None
 
     async def acquire(self) -> Granted:
-        """Return when all are held.
-
-        Raises:
-            LeaseLostError: A part that was held is lost. The caller must give all back.
-            RedisError: Redis could not be asked for a part.
-        """
+        """Return when all are held. Raise LeaseLostError if one was lost meanwhile: the caller must give all back."""
         request, held = self._request, self._held
         try:
             while len(held) < len(request.parts):
@@ -238,11 +233,7 @@ def _replace_all(request: Request) -> None:
 
 
 async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exception]:
-    """Ask for *parts* of *request*, all at once. None of them waits.
-
-    Raises:
-        RedisError: One was refused in a way that a retry does not change.
-    """
+    """Ask for *parts* of *request*, all at once. None of them waits. Raise an error that a retry does not change."""
     request.busy_for(None)
     asked: list[asyncio.Future[Answer]] = []
     for part in parts:

@@ -84,9 +84,8 @@ class Quorum(Composite):
 
     async def _repeat(self, request: Request) -> Answer:
         """Make attempts until one is granted, or its answer is final."""
-        clock = self.context.clock
+        clock, attempts = self.context.clock, 0
         failing_since: float | None = None
-        attempts = 0
         while True:
             began = clock()
             answer = await self._attempt(request)
@@ -269,7 +268,6 @@ class Quorum(Composite):
     async def holders(self, ttl: float) -> tuple[Holder, ...]:
         """Return the holder of the name on a majority of all servers, if there is one."""
         with self.keep_open():
-            # Waits for each server until its time is over.
             ballot = await self._ask_all(
                 "holders", ttl, lambda ballot: None if ballot.pending else 0.0, lambda ballot: ballot.won
             )
@@ -295,12 +293,8 @@ class Quorum(Composite):
 
         With *tombstone_ms* the lease is ended at once.
 
-        Returns:
-            Of each server that answered: the own part of the holder's token, or an empty one; its fencing token, or 0;
-            and the seconds that its lease has left.
-
-        Raises:
-            QuorumError: So few servers answered that a majority may have another holder, or may not be revoked.
+        Return, of each server that answered: the own part of the holder's token, or an empty one; its fencing token, or
+        0; and the seconds that its lease has left. Raise QuorumError if a majority may have another holder.
         """
 
         def enough(ballot: Ballot) -> float | None:

@@ -18,6 +18,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from .._core.answers import NotNowError
 from .._core.replies import RawReply
+from .._core.timing import Backoff
 from .._engine.context import IDLE, Context
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.request import Request
@@ -32,12 +33,11 @@ if TYPE_CHECKING:
 _READ_DELAY = 0.02
 """Seconds from a grant to the first reading of its key. Also the shortest time between two readings of a key."""
 
-_FIRST_PAUSE = 0.05
-_MAX_PAUSE = 1.0
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0
 """Seconds between attempts to read a key that could not be read."""
 
 _RENEWAL_TTL = 0.001
-"""Seconds that a renewal after a hint asks for. It extends nothing, as the lease may be one that is not renewed."""
+"""TTL in seconds that a renewal after a hint asks for. It extends nothing, as the lease may have `renew=False`."""
 
 _PUSHES = PlainCommand("HELLO", "3")
 """Only this protocol brings hints between replies, whatever the user's client speaks. It needs no right."""
@@ -80,7 +80,7 @@ class Tracking:
         """To be read by `_read_due`."""
         self._failed: dict[_Watch, None] = {}
         """To be read after a pause."""
-        self._failures = 0
+        self._backoff = Backoff(_FIRST_PAUSE, _MAX_PAUSE)
         self._links: dict[Pipeline, Pipeline] = {}
         """The link for tracking to each server, by the link for all other requests."""
         self._refused = False
@@ -213,9 +213,7 @@ class Tracking:
     def _try_later(self, watch: _Watch) -> None:
         self._failed[watch] = None
         if self._try_again not in self._timers and not self._context.loop.is_closed():
-            pause = min(_FIRST_PAUSE * 2**self._failures, _MAX_PAUSE)
-            self._failures = min(self._failures + 1, 9)
-            self._call_later(pause, self._try_again)
+            self._call_later(self._backoff.failed(), self._try_again)
 
     def _try_again(self) -> None:
         del self._timers[self._try_again]
@@ -232,16 +230,14 @@ class Tracking:
             self._links.clear()
 
     def _pushed(self, message: RawReply) -> None:
+        watches: list[_Watch] = []
         match message:
             case [b"invalidate", None]:  # FLUSHDB or FLUSHALL
-                for watch in self._all():
-                    self._changed(watch)
+                watches = self._all()
             case [b"invalidate", [*keys]]:
-                for key in keys:
-                    for watch in tuple(self._of_key.get(key, ())):
-                        self._changed(watch)
-            case _:
-                pass
+                watches = [watch for key in keys for watch in self._of_key.get(key, ())]
+        for watch in watches:
+            self._changed(watch)
 
     def _changed(self, watch: _Watch) -> None:
         if watch.reading:  # the reply comes after this hint, so it shows the change
@@ -260,7 +256,7 @@ class Tracking:
         if isinstance(reply, Exception) and (isinstance(reply, NotNowError) or not isinstance(reply, ResponseError)):
             self._try_later(watch)
             return
-        self._failures = 0
+        self._backoff.reset()
         if isinstance(reply, Exception) or not _found(watch.request.token, reply):
             watch.grantor.renew(watch.request, _RENEWAL_TTL, partial(self._renewed, watch))
 

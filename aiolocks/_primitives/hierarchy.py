@@ -21,13 +21,8 @@ from .base import Acquirable
 _ABOVE = {SHARED: INTENT_SHARED, EXCLUSIVE: INTENT_EXCLUSIVE}
 """The mode held at the levels above, by the mode at the end of the path: a mode for all that lies below."""
 
-_GOES_WITH = {
-    INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED},
-    INTENT_EXCLUSIVE: {INTENT_SHARED, INTENT_EXCLUSIVE},
-}
+_GOES_WITH = {INTENT_SHARED: {INTENT_SHARED, INTENT_EXCLUSIVE, SHARED}, INTENT_EXCLUSIVE: set(_ABOVE.values())}
 """For each mode, the modes in which a task's own blocks may hold the same level. For other modes there are none."""
-
-_EVERY = (INTENT_SHARED, INTENT_EXCLUSIVE, SHARED, EXCLUSIVE)
 
 
 @final
@@ -157,7 +152,7 @@ class HierarchicalMode(Acquirable):
         """
         tickets: list[int | None] = []
         for keys, mode in zip(self._levels, self._modes, strict=True):
-            held = {other for other in _EVERY if context.holdings.inside(task, _held(keys, other))}
+            held = {other for other in (*_ABOVE, *_ABOVE.values()) if context.holdings.inside(task, _held(keys, other))}
             beside = FRONT if held <= _GOES_WITH.get(mode, set()) else None
             tickets.append(beside if held else 0)
         return tickets

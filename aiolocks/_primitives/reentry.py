@@ -41,9 +41,10 @@ class SharedLease:
         """The key under which `Holdings` lists the tasks inside a block of this lease; each lease has its own."""
         task = asyncio.current_task()
         # Weak, because the result of the task may be the only reference to a hold.
-        self._task = reference = None if task is None else weakref.ref(task)
+        self.task = reference = None if task is None else weakref.ref(task)
+        """The task that acquired the lease."""
         self._lease = lease  # kept until it is over, as a `Lease` warns when it is dropped
-        self._holds: dict[Reentry, None] = {}
+        self.holds: dict[Reentry, None] = {}
         core.call_on_loss(self._lost)
         self._of_name = of_name = _leases.setdefault((core.context, base), _OfName())
         of_name[:] = [*(each for each in of_name if each() is not None), weakref.ref(self)]
@@ -52,16 +53,14 @@ class SharedLease:
         if task is not None and reference is not None:
             _lineage.set((*_ancestors(task), (reference, self.number)))
 
-    @property
-    def task(self) -> "Task | None":
-        """The task that acquired the lease; None once that task no longer exists."""
-        return None if self._task is None else self._task()
-
     def hold(self, on_lost: str, *, by_hand: bool) -> Lease:
         """Return a hold for the running task. It has the options of the lease, except for *on_lost*."""
         task = asyncio.current_task() if by_hand else None  # a block knows its own task
-        hold = Reentry(self, task, _like(self.core.options, on_lost))
-        self._holds[hold] = None
+        options = self.core.options
+        if options.on_lost != on_lost:
+            options = dataclasses.replace(options, on_lost=on_lost)  # type: ignore[arg-type]
+        hold = Reentry(self, task, options)
+        self.holds[hold] = None
         lease = Lease(hold)
         if task is not None:
             self.core.context.holdings.add(task, hold, lease)
@@ -71,7 +70,7 @@ class SharedLease:
         """Whether *task* acquired a hold that is not released, or is inside a block with one."""
         if task is None:
             return False  # equivalent: constant, no caller is a callback
-        return self.entered_by(task) or any(hold.task is task for hold in self._holds)
+        return self.entered_by(task) or any(hold.task is task for hold in self.holds)
 
     def entered_by(self, task: "Task | None") -> bool:
         return self.core.context.holdings.inside(task, self.key) > 0
@@ -80,37 +79,32 @@ class SharedLease:
         self, hold: "Reentry", now: float, wait: float | None, then: Callable[[Release], None] | None
     ) -> Release | None:
         """Release *hold*, and the lease if it was the last one."""
-        self._holds.pop(hold, None)
-        if self._holds:  # defect: P5-shares
+        self.holds.pop(hold, None)
+        if self.holds:  # defect: P5-shares
             self.renew_for_users_only()
             return None
         self.core.call_on_loss(None)  # a reference cycle otherwise
         self.core.end(now)
         return self.core.release_on_server(now, wait, then)
 
-    @property
-    def shares(self) -> int:
-        """The number of holds."""
-        return len(self._holds)
-
     def hand_off(self, hold: "Reentry", now: float) -> None:
         """End the lease here with its only *hold*, because another holder continues it."""
-        self._holds.pop(hold, None)
+        self.holds.pop(hold, None)
         self.core.call_on_loss(None)  # a reference cycle otherwise
         self.core.hand_off(now)
 
     def renew_for_users_only(self) -> None:
         """Stop renewing if nothing refers to any hold. A task that refers to one may still be at work."""
         core = self.core
-        if all(hold.unreferenced for hold in self._holds) and core.renewer is not None:
+        if all(hold.unreferenced for hold in self.holds) and core.renewer is not None:
             core.stop_renewing()
             core.watch_deadline()
 
     def _lost(self) -> None:
         core = self.core
-        if core.renewer is None and any(hold.body is not None for hold in self._holds):
+        if core.renewer is None and any(hold.body is not None for hold in self.holds):
             log.warning("%s", core.error())  # the loss of a renewed lease was logged already
-        for hold in list(self._holds):
+        for hold in list(self.holds):
             hold.note_loss(self.core.reason)
 
 
@@ -159,7 +153,7 @@ class Reentry(LeaseState):
 
     @property
     def shares(self) -> int:
-        return self.shared.shares
+        return len(self.shared.holds)
 
     def hand_off(self, now: float) -> None:
         super().hand_off(now)
@@ -215,7 +209,7 @@ def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
 
 def _inherited(shared: SharedLease, task: "Task | None") -> bool:
     """Whether the task that acquired *shared* still holds it, and held it when it started *task* or its parent."""
-    parent = shared.task
+    parent = None if shared.task is None else shared.task()
     holds = parent is not None and parent is not task and not parent.done() and shared.held_by(parent)
     return holds and any(known() is parent and newest >= shared.number for known, newest in _lineage.get())
 
@@ -232,7 +226,3 @@ def _ancestors(task: Task) -> "Iterator[tuple[weakref.ref[Task], int]]":
         other = reference()
         if other is not None and other is not task and not other.done():
             yield reference, number
-
-
-def _like(options: Options, on_lost: str) -> Options:
-    return options if options.on_lost == on_lost else dataclasses.replace(options, on_lost=on_lost)  # type: ignore[arg-type]

@@ -95,8 +95,7 @@ class RLock(Acquirable):
     def _own_lease(self) -> SharedLease | None:
         """Return the lease of which the running task has a hold, or None if it must ask for one.
 
-        Raises:
-            LeaseLostError: The task is inside a block whose lease is lost. Lost leases acquired by hand do not count.
+        Raise LeaseLostError inside a block whose lease is lost. Lost leases acquired by hand do not count.
         """
         context, task = self._session().context, asyncio.current_task()
         own = shared_lease_of(context, self._keys.base, task)

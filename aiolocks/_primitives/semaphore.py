@@ -147,17 +147,14 @@ class Semaphore(Acquirable):
     def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
-        Entering it waits and raises as `acquire` does. Leaving it raises LeaseLostError if the lease was lost and the
-        body raised no exception of its own. After a cancellation nothing stays held or queued.
+        Entering it waits and raises as `acquire` does. The rest is as in `Lock.hold`.
         """
         check_permits(permits)
         return self._hold(timeout, permits)
 
     @explains_misuse
     def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Acquiring:
-        """Wait for *permits* and return their lease; the caller must release it. As a block it works like `hold`.
-
-        It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost.
+        """Wait for *permits* and return their lease; the caller must release it. The rest is as in `Lock.acquire`.
 
         Args:
             permits: Number of permits, all under one lease.
@@ -168,10 +165,8 @@ class Semaphore(Acquirable):
             LimitMismatchError: More permits than the limit in force, also if the limit shrinks during the wait.
                 With ``limit=None``: no limit was ever declared, or it has expired.
             RuntimeError: This task's own blocks hold so many permits that it would wait for itself.
-            RedisError: Redis could not be asked.
 
-        After an error or a cancellation nothing stays held: permits that may have been granted are released, or come
-        back within the TTL if Redis cannot be reached.
+        After an error or a cancellation nothing stays held.
         """
         return self._acquiring(timeout, permits)
 

@@ -34,10 +34,8 @@ Update = Callable[[T], Writable | Awaitable[Writable]]
 MARK = 86400.0
 """Seconds for which the version of a write is unique. After that, only the value distinguishes writes."""
 
-_FIRST_PAUSE = 0.01
-_MAX_PAUSE = 0.5
-"""Pauses between two attempts of an update, in seconds: after the first conflict, and at most. A random share of each
-is taken off."""
+_FIRST_PAUSE, _MAX_PAUSE = 0.01, 0.5
+"""Seconds between two attempts of an update: after the first conflict, and at most."""
 
 
 @final
