@@ -205,12 +205,12 @@ def check_fencing_token(fencing_token: int) -> None:
         raise ValueError(f"fencing_token must be between 1 and 2**53, not {fencing_token!r}")
 
 
-def check_permits(permits: int) -> None:
+def check_permits(permits: int, what: str = "permits") -> None:
     """Raise TypeError or ValueError unless *permits* is a whole number >= 1."""
     if isinstance(permits, bool) or not isinstance(permits, int):
-        raise TypeError(f"permits must be an int, not {permits!r}")
+        raise TypeError(f"{what} must be an int, not {permits!r}")
     if not 1 <= permits <= 10**9:
-        raise ValueError(f"permits must be between 1 and 1,000,000,000, not {permits!r}")
+        raise ValueError(f"{what} must be between 1 and 1,000,000,000, not {permits!r}")
 
 
 def check_seconds(what: str, value: Duration) -> float:

@@ -127,14 +127,12 @@ class Quorum(Composite):
         if ballot.answered:
             request.was_reached()
         if ballot.won:
-            request.busy_for(None)
             fence, ballot = await self._agree(request, max(ballot.yes.values()))
             if fence and clock() < began + request.terms.valid_for:
                 for part in request.parts:
                     part.granted(fence)
                 return Granted(fence, began)  # defect: P1-votes
         elif ballot.answered:
-            request.busy_for(ballot.free_after())
             return Busy()
         late = f"{self.kind} {self.name!r}: agreeing took longer than its TTL of {request.terms.ttl:g} s allows"
         trouble = RedisTimeoutError(late) if fence else self._too_few(ballot)
@@ -172,14 +170,13 @@ class Quorum(Composite):
             asked.add_done_callback(partial(on_answer, at, part))
         try:
             await self._wait(known, request.terms.ttl)
-        except asyncio.CancelledError:  # note what to report if the caller's time is over
+        finally:  # also if the caller's time is over, as its error says how it stood
             if ballot.won:
                 request.busy_for(None)
             elif ballot.answered:
                 request.busy_for(ballot.free_after())
             elif request.obstacle is None:  # otherwise the attempt before says more
                 request.in_trouble(self._too_few(ballot))
-            raise
         return ballot
 
     async def _agree(self, request: Request, fence: int) -> tuple[int, Ballot]:

@@ -38,12 +38,9 @@ class Redlock(Acquirable):
     The other arguments and the errors are those of `Lock`.
 
     Args:
-        clients: One `redis.asyncio.Redis` for each server, as you configured them. Use three or five; two are less
-            often available than one. They are neither modified nor closed.
+        clients: One `redis.asyncio.Redis` for each server, as you configured them, no two of one address. Use three or
+            five; two are less often available than one. They are neither modified nor closed.
         min_uptime: Seconds that a server must have been up before it has a vote. Until then it counts as unreachable.
-
-    Raises:
-        ValueError: No clients, or two of the same address.
     """
 
     _kind: ClassVar[str] = "redlock"

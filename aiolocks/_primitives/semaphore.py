@@ -132,7 +132,7 @@ class Semaphore(Acquirable):
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         if limit is not None:
-            check_limit(limit)
+            check_permits(limit, "limit")
         given: object = client
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
@@ -199,7 +199,7 @@ class Semaphore(Acquirable):
             TypeError, ValueError: *limit* is not a number of permits, or *pin* is not a bool.
             RedisError: Not confirmed, so it may be in force. The same after a cancellation. Asking again is harmless.
         """
-        check_limit(limit)
+        check_permits(limit, "limit")
         if pin is not None and not isinstance(pin, bool):
             raise TypeError(f"pin must be True, False or None, not {pin!r}")
         [grantor] = self._grantors()
@@ -256,11 +256,3 @@ def _note(declared: dict[tuple[bytes, int], None], declaration: tuple[bytes, int
     declared[declaration] = None
     if len(declared) > _MAX_DECLARED:
         del declared[next(iter(declared))]
-
-
-def check_limit(limit: int) -> None:
-    """Raise TypeError or ValueError unless *limit* is a number of permits."""
-    if isinstance(limit, bool) or not isinstance(limit, int):
-        raise TypeError(f"limit must be an int, not {limit!r}")
-    if not 1 <= limit <= 10**9:
-        raise ValueError(f"limit must be between 1 and 1,000,000,000, not {limit!r}")

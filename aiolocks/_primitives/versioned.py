@@ -66,8 +66,7 @@ class Versioned(NameHints):
         prefix: Start of the keys beside the value; no braces.
 
     Raises:
-        TypeError: A wrong type, or a synchronous client.
-        ValueError: A value out of range. Both before any I/O.
+        TypeError, ValueError: A wrong type, a synchronous client, or a value out of range. Both before any I/O.
     """
 
     _closing: Closing | None = None
