@@ -1,9 +1,8 @@
 """Several Grantors in one order for all callers: all of them are granted, or none, and there is no deadlock (W12).
 
 A Grantor made of Grantors. The one rule: a waiter holds only the names before the name that it waits for. All missing
-names are asked for at once, without waiting, and those granted out of order are given back before it queues.
-If this happens repeatedly, fewer of the missing names are asked for at once, so that n names that become free one by
-one cost O(n) scripts. The leases held are renewed like any other. If one is lost, the whole attempt starts again.
+names are asked for at once, without waiting, and those granted out of order are given back before it queues. The leases
+held are renewed like any other. If one is lost, the whole attempt starts again.
 """
 
 import asyncio
@@ -138,7 +137,7 @@ class OrderedAttempt:
     It asks for `_at_once` of the missing parts together. At first these are all; then half as many after each round in
     which one was busy, and twice as many after each round in which all were granted. The amortised cost, with a
     potential of two scripts for each of `_at_once`, is nothing for a round that fails, and three scripts for each part
-    that a successful round adds.
+    that a successful round adds. So n names that become free one by one cost O(n) scripts.
 
     Invariant: `_held` are the first parts of the request, in their order; `_waiting` is the next part, or None.
     """

@@ -75,9 +75,7 @@ def _check(state: LeaseState) -> None:
     if state.changes is not None and state.changes.upgrading(state):
         raise RuntimeError(f"{state.what}: this lease is being upgraded; leave that block before it is handed on")
     if state.shares > 1:
-        raise RuntimeError(
-            f"{state.what}: its task holds it {state.shares} times; release all but one before it is handed on"
-        )
+        raise RuntimeError(f"{state.what}: held {state.shares} times; release all but one before it is handed on")
     state.check()
 
 
@@ -86,8 +84,7 @@ async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: in
     # W10: a request that is still unanswered may arrive later.
     tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY)) if request.unanswered else 0
     args = (request.token, offer.secret_of(at), round(offer.ttl * 1000), tombstone_ms)
-    answer: int = await grantor.ask_until(until, "hand_off", args)
-    return answer
+    return int(await grantor.ask_until(until, "hand_off", args))
 
 
 async def _withdraw(

@@ -110,9 +110,6 @@ class Replication:
         self._wait()
 
 
-_MANY: dict[object, str] = {"majority": "most", "all": "all"}
-
-
 @final
 class ReplicasOption(Extension):
     """A grant counts only once the *wanted* number of replicas has it (W13)."""
@@ -123,7 +120,7 @@ class ReplicasOption(Extension):
         self._wanted: Replicas = wanted
 
     def unconfirmed(self) -> str:
-        return f"not known to be on {_MANY.get(self._wanted, self._wanted)} replicas"
+        return f"not known to be on {'most' if self._wanted == 'majority' else self._wanted} replicas"
 
     async def confirm(self, grantor: Grantor, request: Request) -> Granted:
         if not request.parts:

@@ -23,8 +23,6 @@ _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 0.25
 """Maximum number of seconds between two attempts while leases are left."""
 
-_MAX_FENCE = 2**53 - 1
-
 _LOOK = -1
 """In place of the tombstones' ms: revoke nothing, only report the leases."""
 
@@ -57,7 +55,7 @@ async def revoke(
 
 async def _leases(grantor: "RedisGrantor", fencing_token: int | None, *, force: bool) -> list[_Row]:
     """Return the leases of a name, or the one with this fencing token."""
-    first, last = (0, _MAX_FENCE) if fencing_token is None else (fencing_token, fencing_token)
+    first, last = (0, 2**53 - 1) if fencing_token is None else (fencing_token, fencing_token)
     left, rows = await _ask(grantor, first, last, _LOOK)
     if left < 0 and not force:
         raise RuntimeError(

@@ -113,7 +113,6 @@ class Tracking:
                 self._read(watch)
 
     def close(self) -> None:
-        """Stop tracking, at once."""
         self._new.clear()
         for watch in self._all():
             self._drop(watch)
@@ -185,8 +184,7 @@ class Tracking:
         context = self._context
         lost, connected = partial(self._lost, node), partial(self._connected, node)
         link = Pipeline(node.endpoint, context.loop, context.clock, lost, connected, self._pushed)
-        self._links[node] = link
-        return link
+        return self._links.setdefault(node, link)
 
     def _connected(self, node: Pipeline) -> None:
         link = self._links.get(node)

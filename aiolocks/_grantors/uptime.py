@@ -36,10 +36,7 @@ def min_uptime_of(options: Options, *pools: Pool) -> tuple[MinUptime, ...]:
         return ()
     for pool in pools:
         if behind_sentinels(pool) or isinstance(pool, NodesManager):
-            raise ValueError(
-                "min_uptime is for a single server: behind Sentinel, as in a Cluster, a replica takes over, which may "
-                "have been up for long"
-            )
+            raise ValueError("min_uptime is for a single server: with Sentinel or a Cluster, a replica can take over")
         if in_memory(pool):
             raise ValueError("min_uptime is for a server: memory:// begins and ends with its process")
     return (MinUptime(options.needed_uptime),)

@@ -203,13 +203,13 @@ class WaitQueue:
             self._stop_timer()
 
     def stop(self, error: Exception) -> None:
-        """End every wait with *error*, as the session has ended."""
+        """End every wait with *error*, because the session has ended."""
         for request in list(self.waiting.values()):
             self.leave(request)
             request.fail(error)
 
     def follow(self) -> None:
-        """Wait at another server, if that has the name now, and forget what is known of the channel at the old one."""
+        """Wait at another server, if that has the name now, and forget the channel at the old server."""
         wakeups = self._grantor.wakeups()
         if wakeups is self.wakeups:
             return

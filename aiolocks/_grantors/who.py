@@ -109,7 +109,6 @@ class SessionInfo:
             self._arm()
 
     def stop(self) -> None:
-        """Stop publishing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -249,10 +248,8 @@ def holder_rows(fields: Sequence[RawReply]) -> list[HolderRow]:
 def holder_of(row: HolderRow, named: Named, grantor: "RedisGrantor") -> Holder:
     """Return the holder in a row, with its names."""
     remaining = math.inf if row.left_ms < 0 else row.left_ms / 1000
-    return Holder(
-        **named._asdict(), since=time_of(row.fence), remaining=remaining, **_amount(grantor, row.permits),
-        fencing_token=row.fence,
-    )  # fmt: skip
+    words = {**named._asdict(), **_amount(grantor, row.permits)}
+    return Holder(**words, since=time_of(row.fence), remaining=remaining, fencing_token=row.fence)
 
 
 async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Waiter, ...]:

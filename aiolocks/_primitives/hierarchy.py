@@ -112,11 +112,7 @@ class HierarchicalMode(Acquirable):
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Return True if a holder excludes this mode, here or at a level above.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
-        """
+        """Return True if a holder excludes this mode, here or at a level above. It raises as `Lock.locked` does."""
         session = self._session()
         # equivalent: constant, nothing reads how many wait
         asked = [session.grantor(keys).statistics(waiting=False) for keys in self._levels]
@@ -162,8 +158,7 @@ class HierarchicalMode(Acquirable):
         script = PreparedScript(load("modes/fence"), tuple(keys.part(b"meta") for keys in self._levels))
         tokens = tuple(part.request.token for part in request.parts)
         until = session.context.clock() + request.terms.ttl / 2
-        number: int = await session.grantor(self._keys).ask_until(until, script, tokens)
-        return number
+        return int(await session.grantor(self._keys).ask_until(until, script, tokens))
 
     def __repr__(self) -> str:
         return f"<HierarchicalLock {self.name!r} {self._word}>"

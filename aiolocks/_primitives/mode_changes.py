@@ -57,10 +57,7 @@ class ModeChanges:
         """Become a reader, and keep the lease; see `Lease.downgrade`."""
         [(grantor, request)] = parts_of(state.grantor, state.request)
         if request.terms.permits == UPGRADE:
-            raise RuntimeError(
-                f"{state.what}: only leases of RWLock's `write` and `upgradeable` can be downgraded; "
-                "an upgrade ends by leaving its block"
-            )
+            raise RuntimeError(f"{state.what}: an upgrade ends by leaving its block, and cannot be downgraded")
         state.check()
         request.change_mode(SHARED)  # whatever the reply, the holder has given up the right to write
         until = min(state.deadline, state.context.clock() + REPLY_TIMEOUT)
@@ -77,9 +74,7 @@ class ModeChanges:
         state.check()
         # W12: no task waits for itself.
         if context.holdings.inside(task, base):
-            raise RuntimeError(
-                f"{state.what}: an enclosing block of this task has upgraded the lease, so it would wait for itself"
-            )
+            raise RuntimeError(f"{state.what}: this task upgraded it in an enclosing block, and would wait for itself")
         wait, token = timeout is None or timeout > 0, state.request.token + b"+" + fresh_token(context.id)
         request = Request(state.ttl, UPGRADE, wait, token, FRONT, (_Upgrade(state), *self._extensions))
         options = state.options

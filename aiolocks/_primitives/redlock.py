@@ -79,21 +79,15 @@ class Redlock(Acquirable):
     async def statistics(self) -> Statistics:
         """Ask the servers for the state of the name: it is held when most of them have a holder. There is no queue.
 
-        `kept_until` is the latest time that any server reports, each by its own clock.
-
-        Raises:
-            QuorumError: Too few servers answered. Cancelling is harmless.
+        `kept_until` is the latest time that any server reports, each by its own clock. The errors are those of
+        `Lock.statistics`.
         """
         taken, fence, kept_until_ms = await self._grantor().statistics(self._options.ttl)
         holders = int(taken and not kept_until_ms)
         return Statistics(self.name, int(taken), holders, 0, fence, 1, time_of(1000 * kept_until_ms))
 
     async def holders(self) -> tuple[Holder, ...]:
-        """Ask the servers who holds the name on most of them: one `Holder`, or no holder.
-
-        Raises:
-            QuorumError: Too few servers answered. Cancelling is harmless.
-        """
+        """Ask the servers who holds the name on most of them: one `Holder`, or no holder; see `Lock.holders`."""
         return await self._grantor().holders(self._options.ttl)
 
     async def waiters(self) -> tuple[Waiter, ...]:

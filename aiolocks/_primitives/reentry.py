@@ -204,14 +204,13 @@ def shared_lease_of(context: Context, base: bytes, task: "Task | None") -> Share
 
 def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
     """Whether a task that has not ended holds *base*, and held it when it started *task* or a parent of *task*."""
-    return any(shared.core.held and _inherited(shared, task) for shared in _all_of(context, base))
-
-
-def _inherited(shared: SharedLease, task: "Task | None") -> bool:
-    """Whether the task that acquired *shared* still holds it, and held it when it started *task* or its parent."""
-    parent = None if shared.task is None else shared.task()
-    holds = parent is not None and parent is not task and not parent.done() and shared.held_by(parent)
-    return holds and any(known() is parent and newest >= shared.number for known, newest in _lineage.get())
+    for shared in _all_of(context, base):
+        parent = None if shared.task is None else shared.task()
+        holds = parent is not None and parent is not task and not parent.done() and shared.held_by(parent)
+        inherited = (known() is parent and newest >= shared.number for known, newest in _lineage.get())
+        if shared.core.held and holds and any(inherited):
+            return True
+    return False
 
 
 def _all_of(context: Context, base: bytes) -> Iterator[SharedLease]:

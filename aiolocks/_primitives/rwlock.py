@@ -97,10 +97,7 @@ class RWLockMode(Acquirable):
         """Return True if a holder excludes this mode: a writer excludes `read`, any holder excludes `write`.
 
         So ``rw.read.locked()`` is False beside readers. Waiters do not count, though a reader may have to wait behind
-        one.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
+        one. The errors are those of `Lock.locked`.
         """
         [grantor] = self._grantors()
         *_, free = await grantor.statistics(waiting=False)  # equivalent: constant, nothing reads how many wait

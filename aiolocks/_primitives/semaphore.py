@@ -158,7 +158,6 @@ class Semaphore(Acquirable):
 
         Args:
             permits: Number of permits, all under one lease.
-            timeout: Seconds to wait. The default is `acquire_timeout`. None waits for ever. 0 tries once.
 
         Raises:
             AcquireTimeoutError: Too few permits were released within *timeout*.
@@ -210,21 +209,15 @@ class Semaphore(Acquirable):
 
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Return True if no permits are free.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
-        """
+        """Return True if no permits are free. The errors are those of `Lock.locked`."""
         now = await self.statistics()
         return now.permits >= now.limit
 
     async def statistics(self) -> Statistics:
         """Ask Redis for the number of permits in use, the limit, and the number of waiters.
 
-        `limit` is the limit in force. Without one it is the limit that this object declares at its first use, or 0.
-
-        Raises:
-            RedisError: Redis could not be asked. Cancelling is harmless.
+        `limit` is the limit in force. Without one it is the limit that this object declares at its first use, or 0. The
+        errors are those of `Lock.statistics`.
         """
         now = await super().statistics()
         return now if now.limit else replace(now, limit=self._limit or 0)

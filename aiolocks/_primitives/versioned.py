@@ -15,7 +15,7 @@ from .._core.doing import Doing
 from .._core.errors import VersionConflictError
 from .._core.hints import NameHints
 from .._core.keys import beside, check_name, check_prefix
-from .._core.options import Duration, check_seconds
+from .._core.options import Duration, check_permits, check_seconds
 from .._core.timing import Backoff
 from .._engine.closing import Closing, closed_error
 from .._engine.request import LONGEST_RETRY
@@ -84,8 +84,7 @@ class Versioned(NameHints):
         # On a Cluster all keys must be in the slot of the value, and its key may have a hash tag.
         self._beside = beside(self._value)
         self._start = f"{prefix}versioned:".encode()
-        tagged = self._beside == self._value
-        self._mark = self._start + (b"tagged:" if tagged else b"") + self._beside
+        self._mark = self._start + (b"tagged:" if self._beside == self._value else b"") + self._beside
 
     @property
     def key(self) -> str:
@@ -126,8 +125,7 @@ class Versioned(NameHints):
                 f"versioned {self._key!r}: it was written since it was read; read it again",
                 name=self._key, expected=version, actual=actual.decode(),
             )  # fmt: skip
-        new: str = actual.decode()
-        return new
+        return str(actual, "utf-8")
 
     # The type of the value depends on the client's `decode_responses`, which its type does not show.
     @overload
@@ -148,10 +146,7 @@ class Versioned(NameHints):
             RedisError: Not confirmed, so it may have been written, but at most once. The same after a cancellation.
             Exception: Any exception of *fn*; nothing is written then.
         """
-        if isinstance(attempts, bool) or not isinstance(attempts, int):
-            raise TypeError(f"attempts must be an int, not {attempts!r}")
-        if attempts < 1:
-            raise ValueError(f"attempts must be >= 1, not {attempts!r}")
+        check_permits(attempts, "attempts")
         backoff = Backoff(_FIRST_PAUSE, _MAX_PAUSE, jitter=1.0)
         while True:
             value, version = await self.read()
