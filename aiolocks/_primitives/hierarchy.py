@@ -125,7 +125,7 @@ class HierarchicalMode(Acquirable):
         if entering and None in tickets:
             raise RuntimeError(
                 f"{self._kind} {self.name!r}: this task is inside a block of the same tree, and might wait for itself. "
-                "Inside it, you can hold paths beside its own, and read paths below one that it reads. "
+                "Inside it, you can hold paths beside its own, and read paths below a path that it reads. "
                 "For more, hold the path above both in one block around them"
             )
         # equivalent: constant, the line above has checked it

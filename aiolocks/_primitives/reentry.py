@@ -215,8 +215,9 @@ def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
 
 def _all_of(context: Context, base: bytes) -> Iterator[SharedLease]:
     """Yield the leases of a name, from the newest to the oldest."""
-    references = (reference() for reference in reversed(_leases.get((context, base), ())))
-    return (shared for shared in references if shared is not None)
+    for reference in reversed(_leases.get((context, base), ())):
+        if (shared := reference()) is not None:
+            yield shared
 
 
 def _ancestors(task: Task) -> "Iterator[tuple[weakref.ref[Task], int]]":
