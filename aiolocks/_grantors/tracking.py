@@ -228,12 +228,13 @@ class Tracking:
             self._links.clear()
 
     def _pushed(self, message: RawReply) -> None:
-        watches: list[_Watch] = []
         match message:
             case [b"invalidate", None]:  # FLUSHDB or FLUSHALL
                 watches = self._all()
             case [b"invalidate", [*keys]]:
                 watches = [watch for key in keys for watch in self._of_key.get(key, ())]
+            case _:
+                watches = []
         for watch in watches:
             self._changed(watch)
 

@@ -288,7 +288,7 @@ def _amount(grantor: "RedisGrantor", permits: int) -> dict[str, Any]:
     return {"permits": permits or 1, "mode": None}
 
 
-async def names_of(grantor: "RedisGrantor", rows: Sequence[HolderRow] | Sequence[WaiterRow]) -> list[Named]:
+async def names_of(grantor: "RedisGrantor", rows: Sequence[HolderRow | WaiterRow]) -> list[Named]:
     """Return the names of each row, as far as the key of its session exists and may be read."""
     digests: dict[bytes, list[bytes]] = {}
     for row in rows:
