@@ -18,7 +18,6 @@ from typing import Any, final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import AskError, MovedError, NoPermissionError
 
 from .._core.answers import RidingOut
@@ -26,7 +25,7 @@ from .._core.keys import SLOTS, slot_of
 from .._core.replies import RawReply
 from .._core.untyped import RawConnection, untyped
 from .clients import warn_of_missing_right
-from .connection import Connection, ConnectionCancelled, Endpoint, connected
+from .connection import NEVER, Connection, ConnectionCancelled, Endpoint, connected
 from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline
 from .scripts import Arguments, Command, PlainCommand, pack
 
@@ -62,10 +61,8 @@ class Node(Endpoint):
         self._on_unreachable = on_unreachable
 
     async def connect(self) -> RawConnection:
-        terms = dict(self._manager.connection_kwargs)
+        terms = {name: term for name, term in self._manager.connection_kwargs.items() if name not in _NOT_OURS}
         make = terms.pop("connection_class")
-        for other in _NOT_OURS:
-            terms.pop(other, None)
         host, port = self.address
         connection = make(**terms, host=host, port=port)
         return await connected(connection, connection.connect)
@@ -74,7 +71,7 @@ class Node(Endpoint):
         self._on_unreachable(self.address)
 
     def retry(self) -> Retry:
-        return Retry(NoBackoff(), 0)  # the outages that a client would retry are retried in any case
+        return NEVER  # the outages that a client would retry are retried in any case
 
 
 _NOT_OURS = (
@@ -107,10 +104,10 @@ class SlotMap:
             self.known.remove(address)
             self.known.append(address)
 
-    def next_to_ask(self, answers: Callable[[Address], bool]) -> Address:
-        """Return a node to ask for the slots: if possible, one that *answers*."""
+    def next_to_ask(self, linked: set[Address]) -> Address:
+        """Return a node to ask for the slots, if possible a *linked* node."""
         others = [address for address in self.known if address != self.doubted] or self.known
-        return next(filter(answers, others), others[0])
+        return next((address for address in others if address in linked), others[0])
 
     def failed(self, address: Address) -> bool:
         """Record that a node did not say the slots. Return True if another may."""
@@ -199,11 +196,9 @@ class Router:
         """Return the retry policy, which is the same at all nodes; see `Pipeline.retry_policy`."""
         return self.node(self._map.known[0]).retry_policy(once=once)
 
-    def address_of(self, host: str, port: int, pipeline: Pipeline | None = None) -> Address:
+    def address_of(self, host: str, port: int, pipeline: Pipeline) -> Address:
         """Return the address of a node that the node of *pipeline* calls so. An empty *host* is that of *pipeline*."""
-        if not host and pipeline is not None:
-            host = _address(pipeline)[0]
-        return self._manager.remap_host_port(host, port)
+        return self._manager.remap_host_port(host or pipeline.endpoint.address[0], port)
 
     def moved(self, slot: int, address: Address) -> None:
         """Record that *slot* is at *address*, as the node that was thought to have it says."""
@@ -219,7 +214,7 @@ class Router:
 
     def doubt(self, pipeline: Pipeline) -> None:
         """Ask another node for the slots, as the node of *pipeline* says that it cannot serve."""
-        self._map.doubted = _address(pipeline)
+        self._map.doubted = pipeline.endpoint.address
         self.refresh()
 
     def may_ask(self) -> bool:
@@ -236,7 +231,7 @@ class Router:
 
     def waited_for(self, pipeline: Pipeline) -> None:
         """Record that a call waits for a new link of *pipeline*: another node may take over its slots meanwhile."""
-        if _address(pipeline) in self._gone:
+        if pipeline.endpoint.address in self._gone:
             self.refresh()
 
     def refresh(self) -> None:
@@ -252,12 +247,10 @@ class Router:
     def close(self) -> None:
         """Close all links at once. A later call would open new links."""
         self._open = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._reporting is not None:
-            self._reporting.cancel()
-            self._reporting = None
+        for handle in (self._timer, self._reporting):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._reporting = None
         for pipeline in list(self._pipelines.values()):
             pipeline.close()
 
@@ -267,7 +260,7 @@ class Router:
         return bool(self._pipelines) and all(pipeline.stuck for pipeline in self._pipelines.values())
 
     def detach_in_fork(self) -> None:
-        """In a forked child: see `Connection.detach_in_fork`."""
+        """See `Connection.detach_in_fork`."""
         for pipeline in self._pipelines.values():
             pipeline.detach_in_fork()
 
@@ -275,7 +268,8 @@ class Router:
         self._timer = None
         self._refreshing = True
         self._refreshed_at = self._clock()
-        pipeline = self.node(self._map.next_to_ask(self._answers))
+        linked = {address for address, pipeline in self._pipelines.items() if pipeline.ready is not None}
+        pipeline = self.node(self._map.next_to_ask(linked))
         pipeline.submit(_SLOTS, (), self._on_slots, _PATIENCE, pipeline, unsent=_PATIENCE)
 
     def _on_slots(self, call: PendingCall, reply: RawReply) -> None:
@@ -286,9 +280,9 @@ class Router:
         if isinstance(reply, NoPermissionError):
             warn_of_missing_right(
                 self._manager, "+cluster|slots",
-                "which node took over from one that is gone is found out late, or never",
+                "which node took over from a lost node is found out late, or never",
             )  # fmt: skip
-        if self._map.failed(_address(call.subject)) and not isinstance(reply, ConnectionCancelled):
+        if self._map.failed(call.subject.endpoint.address) and not isinstance(reply, ConnectionCancelled):
             self.refresh()
 
     def _note_slots(self, reply: RawReply, pipeline: Pipeline) -> None:
@@ -311,11 +305,6 @@ class Router:
         former = None if owner is None else self._pipelines.get(owner)
         if former is not None and slot in self._routes:
             self._routes[slot].formers.add(former)
-
-    def _answers(self, address: Address) -> bool:
-        """Whether there is a link to the node at *address*, as far as is known."""
-        pipeline = self._pipelines.get(address)
-        return pipeline is not None and pipeline.ready is not None
 
     def _lost(self, address: Address) -> None:
         self._gone.add(address)
@@ -345,10 +334,6 @@ class Router:
         self.on_changed()
 
 
-def _address(pipeline: Pipeline) -> Address:
-    return pipeline.endpoint.address
-
-
 @final
 class SlotRoute(BaseRoute):
     """The way to the node that has one slot; takes the place of the `Pipeline` to one server."""
@@ -365,28 +350,6 @@ class SlotRoute(BaseRoute):
     def pipeline(self) -> Pipeline:
         """The pipeline to the node that has the slot, as far as that is known."""
         return self.router.at(self.slot)
-
-    @property
-    def ready(self) -> Connection | None:
-        return self.pipeline.ready
-
-    @property
-    def round_trip(self) -> float:
-        return self.pipeline.round_trip
-
-    @property
-    def patience(self) -> float:
-        return self.pipeline.patience
-
-    @property
-    def undo_patience(self) -> float:
-        return self.pipeline.undo_patience
-
-    def patience_after(self, silences: int) -> float:
-        return self.pipeline.patience_after(silences)
-
-    def undo_patience_after(self, silences: int) -> float:
-        return self.pipeline.undo_patience_after(silences)
 
     def submit(
         self, command: Command, args: Arguments | ArgumentsLater, receiver: CallReceiver, patience: float,

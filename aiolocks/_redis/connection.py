@@ -40,7 +40,7 @@ cost more than handling the reply."""
 _TOGETHER = 64
 """Maximum number of commands in one write. With more, the server would wait for us while we wait for it."""
 
-_NEVER = Retry(NoBackoff(), 0)
+NEVER = Retry(NoBackoff(), 0)
 
 _LIBRARY = ("driver_info", "lib_name", "lib_version")
 """Attributes of redis-py's connections that say which library connects, in its older and newer versions."""
@@ -76,7 +76,7 @@ class Endpoint:
         """Stop watching for failovers. A later `connect` starts again."""
 
     def detach_in_fork(self) -> None:
-        """In a forked child: see `Connection.detach_in_fork`."""
+        """See `Connection.detach_in_fork`."""
 
 
 class Connection:
@@ -322,7 +322,7 @@ async def connected(connection: RawConnection, connect: Callable[[], Awaitable[N
     redis-py's handshake costs a round trip. So the handshake leaves out the name of the library (`Connection.library`)
     and the subscription to maintenance notices, which no code here reads.
     """
-    connection.retry = _NEVER
+    connection.retry = NEVER
     connection.health_check_interval = 0
     if hasattr(connection, "maint_notifications_config"):
         connection.maint_notifications_config = None
@@ -353,12 +353,8 @@ async def open_connection(
 ) -> Connection:  # fmt: skip
     """Return a link over a new connection. The caller bounds the time.
 
-    Args:
-        endpoint: Makes the connection.
-        on_push: Gets every message, on a link that expects no replies.
-        on_lost: Gets the reason why no more replies will come.
-        on_flow: Called when the link has become full, and when it has room again.
-        on_heard: Gets the receiver of the first reply of each batch that arrives.
+    *on_push* gets every message, on a link that expects no replies; *on_lost* the reason why no more replies will come;
+    *on_heard* the receiver of the first reply of each batch. *on_flow* is called when it is full or has room again.
     """
     connection = await endpoint.connect()
     connection.socket_timeout = None  # replies are bounded one by one, see pipeline
@@ -417,16 +413,14 @@ class Connector:
             link = await self._open()
         except Exception as error:
             self._endpoint.unreachable()
-            self._ended()
-            self._on_failed(error)
+            self._failed(error)
         except asyncio.CancelledError:
-            self._ended()
-            self._on_failed(ConnectionCancelled("Connecting was cancelled."))
+            self._failed(ConnectionCancelled("Connecting was cancelled."))
             raise
         else:
-            self._ended()
+            self.busy, self._task = False, None
             self._on_opened(link)
 
-    def _ended(self) -> None:
-        self.busy = False
-        self._task = None
+    def _failed(self, error: Exception) -> None:
+        self.busy, self._task = False, None
+        self._on_failed(error)

@@ -96,7 +96,7 @@ class Subscriber:
             self._link.close()
 
     def detach_in_fork(self) -> None:
-        """In a forked child: see `Connection.detach_in_fork`."""
+        """See `Connection.detach_in_fork`."""
         if self._link is not None:
             self._link.detach_in_fork()
 
@@ -169,11 +169,10 @@ class Subscriber:
 
     def _pushed(self, message: RawReply) -> None:
         if isinstance(message, AskError):  # or MovedError
-            for channel in [
-                each for each in sorted(self._wanted) if of_shard(each) and slot_of(each) == message.slot_id
-            ]:
-                self.forget(channel)
-                self._on_moved(channel)
+            for channel in sorted(self._wanted):
+                if of_shard(channel) and slot_of(channel) == message.slot_id:
+                    self.forget(channel)
+                    self._on_moved(channel)
             return
         if isinstance(message, ResponseError):
             link, self._link = self._link, None
