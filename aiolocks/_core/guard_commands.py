@@ -84,7 +84,7 @@ def batch(commands: Sequence[Command], encoder: Encoder) -> Batch:
         name, arguments = _checked(command, encoder)
         names.append(name)
         words += [str(len(arguments)).encode(), *arguments]
-        keys.update(dict.fromkeys(_KEYS.get(name, _first)(arguments[1:])))
+        keys.update(dict.fromkeys(_KEYS[name](arguments[1:]) if name in _KEYS else arguments[1:2]))
     if len(words) > MAX_WORDS:
         raise ValueError(f"guard() takes at most {MAX_WORDS} words in all, not {len(words)}")
     return Batch(tuple(words), tuple(keys), tuple(names))
@@ -121,10 +121,6 @@ def _encoded(word: Word, encoder: Encoder) -> bytes:
     if isinstance(word, bool) or not isinstance(word, (int, float)):
         raise TypeError(f"a command's words are str, bytes, int or float, not {type(word).__name__}")
     return repr(word).encode()
-
-
-def _first(words: Sequence[bytes]) -> Sequence[bytes]:
-    return words[:1]
 
 
 def _counted(words: Sequence[bytes]) -> Sequence[bytes]:
