@@ -1,7 +1,7 @@
 """The errors that Redis may reply with, and retries where they may help.
 
-A request that Redis cannot run just now was not run: there is nothing to undo, and the connection is still good. An
-outage is different, as the request may have been run. So is a refusal, which a retry does not change.
+A request that Redis cannot run just now was not run: there is nothing to undo, and the connection is still good. After
+an outage, the request may have been run. After a refusal, a retry changes nothing.
 """
 
 import asyncio

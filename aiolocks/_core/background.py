@@ -1,8 +1,7 @@
 """Tasks that run in the background of a loop, and a session's last work when that loop ends.
 
 On shutdown, a session is closed after all other tasks have ended. `loop.shutdown_asyncgens()` is asyncio's only hook
-for that, as `asyncio.run` cancels tasks before. It closes all generators at the same time and in no order, and a
-generator of the user may be suspended inside a block of ours.
+for that. It closes all generators in no order, and a generator of the user may be suspended inside a block of ours.
 """
 
 import asyncio
@@ -70,7 +69,6 @@ _background: "weakref.WeakSet[asyncio.Task[Any]]" = weakref.WeakSet()
 
 
 def in_background(task: "asyncio.Task[Any]") -> bool:
-    """Whether `background` has started *task*."""
     return task in _background
 
 

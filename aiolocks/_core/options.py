@@ -146,7 +146,6 @@ else:
 
 
 def check_ttl(ttl: Duration | None) -> float:
-    """Return a lease's length in seconds, or raise TypeError or ValueError."""
     if ttl is None:
         raise TypeError("ttl must be a number of seconds, not None: a lease without an end outlives its dead holder")
     seconds = check_seconds("ttl", ttl)
@@ -160,7 +159,6 @@ def check_ttl(ttl: Duration | None) -> float:
 
 
 def _warn_of_milliseconds(ttl: int) -> None:
-    """Log once per process that a *ttl* such as 30000 means seconds."""
     global _warned_of_milliseconds
     if not _warned_of_milliseconds:
         _warned_of_milliseconds = True

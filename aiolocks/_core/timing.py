@@ -42,7 +42,6 @@ class Backoff:
         return pause * (1 - self._jitter * random.random()) if self._jitter else pause
 
     def reset(self) -> None:
-        """Begin with the first pause again, as an attempt has succeeded."""
         self.failures = 0
 
 

@@ -26,7 +26,6 @@ _OURS = re.compile(rb"[\w-]{%d}(?:\+|\Z)" % LENGTH, re.ASCII)
 
 
 def fresh_session() -> bytes:
-    """Return the id of a session."""
     while True:
         drawn = urlsafe_b64encode(os.urandom(8))[:SESSION]
         if not drawn.startswith(b"poll"):  # the name of a polling session begins so
@@ -67,5 +66,4 @@ def digest_of(token: bytes) -> bytes:
 
 
 def own_part(token: bytes) -> bytes:
-    """Return the secret of *token*."""
     return token[SESSION:]

@@ -73,7 +73,7 @@ class Waiter:
     """A caller that was in the queue when Redis was asked.
 
     Attributes:
-        host: The waiter's host. None if its session has not published it, or may not write its own key.
+        host: The waiter's host; None as for a `Holder`.
         pid: The waiter's process on that host; None as for *host*.
         holder: The ``holder=`` label of its `LockManager`; None until it has waited for a while.
         task: The name of the asyncio task that waits; None as for *holder*.

@@ -51,7 +51,6 @@ class Server(Endpoint):
 
 
 def behind_sentinels(pool: Pool) -> TypeGuard[SentinelConnectionPool]:
-    """Whether the client of *pool* asks Sentinels for its server."""
     return isinstance(pool, SentinelConnectionPool)
 
 
@@ -60,7 +59,6 @@ def sentinels_of(pool: SentinelConnectionPool) -> list[Redis]:
 
 
 def service_of(pool: SentinelConnectionPool) -> str:
-    """Return the name that the Sentinels have for the server of *pool*."""
     return str(untyped(pool).service_name)
 
 

@@ -1,13 +1,11 @@
 """The nodes of a Redis Cluster: a pipeline to each node that is needed, and the node that has the slot of a name.
 
-What is known of the slots is a guess that is nearly always good. A node that no longer has a slot names the node that
-has it, and has not run the call. So the same call goes there, as after NOSCRIPT. A call that was given up never does,
-as its undo may be ahead of it by then. The slots are asked for again when the guess was wrong, and when a link is lost
-or refused. No call waits for that: with nothing known yet, any node will do.
+A node that no longer has a slot names the node that has it, and has not run the call. So the same call goes there, as
+after NOSCRIPT. The slots are asked for again after that, and when a link is lost or refused. No call waits for the
+answer: with nothing known yet, any node will do.
 
 While a slot is being moved, its old node serves the keys that are still there, and answers ASK for the others. The new
-node is then asked once, with the whole script, as it may not know it. If only some keys of a name have moved, both
-nodes answer TRYAGAIN, which is retried like CLUSTERDOWN.
+node is then asked once, with the whole script. If only some keys of a name have moved, both nodes answer TRYAGAIN.
 """
 
 import asyncio
@@ -183,7 +181,6 @@ class Router:
         return self._pipelines.get(owner) or self.node(owner)
 
     def node(self, address: Address) -> Pipeline:
-        """Return the pipeline to the node at *address*."""
         pipeline = self._pipelines.get(address)
         if pipeline is None:
             node = Node(self._manager, address, self._unreachable)
@@ -193,7 +190,7 @@ class Router:
         return pipeline
 
     def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
-        """Return the retry policy, which is the same at all nodes; see `Pipeline.retry_policy`."""
+        """See `Pipeline.retry_policy`; it is the same at all nodes."""
         return self.node(self._map.known[0]).retry_policy(once=once)
 
     def address_of(self, host: str, port: int, pipeline: Pipeline) -> Address:
@@ -260,7 +257,6 @@ class Router:
         return bool(self._pipelines) and all(pipeline.stuck for pipeline in self._pipelines.values())
 
     def detach_in_fork(self) -> None:
-        """See `Connection.detach_in_fork`."""
         for pipeline in self._pipelines.values():
             pipeline.detach_in_fork()
 
@@ -348,7 +344,6 @@ class SlotRoute(BaseRoute):
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline to the node that has the slot, as far as that is known."""
         return self.router.at(self.slot)
 
     def submit(
@@ -426,7 +421,6 @@ class Redirect:
 
 
 def _redirects_of(calls: Iterable[PendingCall]) -> list[tuple[PendingCall, Redirect]]:
-    """Return the calls that may be sent elsewhere, each with what sends it."""
     return [(call, call.redirect) for call in calls if call.redirect is not None]
 
 

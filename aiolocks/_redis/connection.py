@@ -69,7 +69,6 @@ class Endpoint:
         """Called when connecting failed (not when it was cancelled)."""
 
     def retry(self) -> Retry:
-        """Return the retry policy of the user's client."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -395,7 +394,7 @@ class Connector:
         """`stop` was called after the last `start`."""
 
     def start(self) -> None:
-        """Open a link, unless one is being opened."""
+        """Open a link, unless `busy`."""
         if not self.busy:
             self.busy, self.stopped = True, False  # equivalent: True, nothing waits for a link then
             task = background(self._run())

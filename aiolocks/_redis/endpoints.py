@@ -42,11 +42,9 @@ class Pipelines:
         return pipeline
 
     def close(self) -> None:
-        """Close all links at once."""
         for pipeline in self._pipelines.values():
             pipeline.close()
 
     def detach_in_fork(self) -> None:
-        """See `Connection.detach_in_fork`."""
         for pipeline in self._pipelines.values():
             pipeline.detach_in_fork()

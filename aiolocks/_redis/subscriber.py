@@ -96,12 +96,10 @@ class Subscriber:
             self._link.close()
 
     def detach_in_fork(self) -> None:
-        """See `Connection.detach_in_fork`."""
         if self._link is not None:
             self._link.detach_in_fork()
 
     def close(self) -> None:
-        """Stop listening, at once."""
         self._wanted.clear()
         self._confirmed.clear()
         if self._retry is not None:

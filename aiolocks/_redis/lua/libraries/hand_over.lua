@@ -17,7 +17,7 @@ local function uptime_unknown()
 end
 
 -- equivalent: constant, -2 is larger
-local young_ms = -2 -- for how long the server is too young for what is asked of this script; -2: it is old enough
+local young_ms = -2 -- for how long the server is too young for a request or waiter; -2: it is old enough
 
 local uptime -- in seconds, asked once for all that come first in the queue; false if it is not known
 
@@ -85,8 +85,7 @@ local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, po
 end
 
 -- W18: tells the session of the first waiter to re-check in so many ms, when the cooling lease ends. If that is the
--- session that asks, a fence of -3 is added to the list *grants* of the reply. Without this the session would re-check
--- when the lease was expected to end, or in a second.
+-- session that asks, a fence of -3 is added to the list *grants* of the reply.
 local function tell_when(grants, left_ms)
   local head = redis.call('ZRANGE', queue, '0', '0')[1]
   if head == session then
@@ -96,11 +95,9 @@ local function tell_when(grants, left_ms)
   end
 end
 
--- Grants what is free to the first waiters, and notifies their sessions. Grants for the session that asks are added to
--- the list *grants* instead, as token, fence, ttl_ms. A fence of -1 means "refused", with the limit in force in place
--- of the TTL.
--- A fence of -2 means "more" (W21): something can still be free, and the session is to ask again. The session that asks
--- and the session of the first waiter are both told.
+-- Grants to the first waiters, and notifies their sessions. Grants for the session that asks are added to the list
+-- *grants* instead, as token, fence, ttl_ms. A fence of -1 means "refused", with the limit in force as the TTL. A fence
+-- of -2 means "more" (W21): something can still be free; this session and that of the first waiter are to ask again.
 -- W9: it cannot stop half-way. Its first write removes an entry or sets an expiry, which the server accepts even at its
 -- memory limit, and then all others. No session is notified before its entry is removed: a server that refuses all
 -- writes has then refused that one. PUBLISH and NUMSUB, which the user's rights can forbid, are protected calls.

@@ -23,8 +23,8 @@ local function instant()
   return now_us, digits(now_us)
 end
 
--- The last fencing token; the largest TTL in ms; the largest share; and whether the hash describes the leases. If it
--- does not, it was deleted while they were held.
+-- The last fencing token; the largest TTL in ms; the largest share; and whether the hash describes the leases, or was
+-- deleted while they were held.
 local newest, longest, heaviest, described
 
 -- As read from the hash, each a text or a number: the last fencing token, when the first lease ends at the earliest
@@ -47,8 +47,7 @@ local function is_live(token)
   return (redis.call('ZSCORE', holders, token) or 0) - now_ms > 0
 end
 
--- Returns the fencing token and the mark in a holder's terms. The fencing token is 0 if the hash was deleted; the mark
--- is empty if there is none.
+-- Returns the fencing token in a holder's terms, or 0 if the hash was deleted; and the mark, or an empty text.
 local function parts_of(terms)
   local number, mark = string.match(terms or '', '^%d+ (%d+) ?(%u?)$')
   return tonumber(number) or 0, mark or ''
@@ -121,8 +120,8 @@ local function cool(token, terms, min_hold_ms)
   end
 end
 
--- Looks at the leases from the place *first* on. Returns how many of them are cooling; when the last of these ends
--- (ms), or 0; and the place to continue from, or 0 after the last lease.
+-- Returns how many leases from the place *first* on are cooling; when the last of these ends (ms), or 0; and the place
+-- to continue from, or 0 after the last lease.
 local function count_kept()
   local from = tonumber(first)
   local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')

@@ -1,5 +1,4 @@
--- A name held in modes, some of which go together; the share of a holder is its mode: how the hash is read, and what of
--- it is free.
+-- A name held in modes, some of which go together: how the hash is read, and which modes fit. A share is a mode.
 -- The hash has the last fencing token and the largest TTL ever granted; `line` if there may be a queue; `mode fence
 -- [mark]` by the token of each holder; and `held`: the last fencing token when the holders of each mode were counted,
 -- when the first lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each mode
@@ -21,10 +20,7 @@ newest, longest, heaviest = (known[1] or 0) + 0, (known[2] or 0) + 0, 7 -- the l
 newest_text, described = known[1], true
 local noted, in_line, own = known[3], known[4], known[5]
 
--- W21: the counts are never too small while their fencing token is the last one, the witness: only a grant adds to
--- them, and each grant writes both at once. An older version of these scripts writes them in another form, which is not
--- read. What that version removes, or Redis with the whole set, shows in the number of holders, which is compared
--- before a request is refused.
+-- W21: as in `semaphore`. An older version of these scripts writes the counts in another form, which is not read.
 local held = { 0, 0, 0, 0, 0, 0, 0 }
 local witness, pairs_held
 witness, first_end, kept_until, pairs_held = string.match(noted or '', '^(%d+) (%d+) (%d+)([ :%d]*) ')
@@ -35,8 +31,7 @@ for mode, number in string.gmatch(pairs_held or '', '(%d):(%d+)') do
   members = members + number
 end
 
--- Makes the field longer than 64 bytes. Redis then keeps the hash as a table; it would otherwise read through up to 128
--- packed fields for each field that is read.
+-- Makes the field longer than 64 bytes, so that Redis keeps the hash as a table, and not as packed fields.
 local DOTS = ' ..............................'
 
 local function counts()

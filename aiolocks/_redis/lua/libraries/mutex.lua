@@ -1,11 +1,8 @@
--- A mutex: one key with `token fence`, which lives as long as the lease. A third word is a mark (W16, W17, W18):
---   R  revoked: the lease goes on until its holder releases it or it ends, and nothing extends it
---   C  cooling: its holder has released it; it is no one's lease, but it keeps the name taken until it ends
---   O  offered: its holder has handed it off under a secret, which replaces its token until the lease is adopted
+-- A mutex: one key with `token fence`, which lives as long as the lease. A third word is a mark: R, C or O, as in
+-- `leases` (W16, W17, W18).
 -- An older version of these scripts does not know the third word. It tells a holder that renews that it holds nothing,
--- so the holder stops. It lets the guard of that lease write, because this is still the only holder. If an acquire of
--- the token was sent twice, it queues the token. It releases the lease like any other, and grants nothing that excludes
--- it.
+-- so the holder stops. It lets the guard of that lease write, because this is still the only holder. It queues the
+-- token if its acquire was sent twice, releases the lease like any other, and grants nothing that excludes it.
 -- Needs the names: holder, fence; queue, waiters, session for `hand_to_own_next`; and `numbers`.
 
 local function instant()
@@ -67,9 +64,7 @@ local function held_by()
   end
 end
 
--- W18: a released mutex stays taken until *min_hold_ms* after its grant. Returns the ms until then; 0 if the lease is
--- cooling already, and nothing changes; nil if it is to be released at once. After a step of the clock it is
--- *min_hold_ms* from now at most.
+-- W18: as in `leases`: a released mutex stays taken until *min_hold_ms* after its grant.
 local function cool(value, min_hold_ms)
   local _, number, mark = parts_of(value)
   if mark == 'C' then
@@ -91,8 +86,7 @@ local function last_fence(number)
   return number and number > 0 and number or tonumber(redis.call('GET', fence) or 0)
 end
 
--- P3: no lease is ever shortened, because its holder relies on what it was told before. There is one holder at most, so
--- its token is not compared.
+-- P3: as in `leases`. There is one holder at most, so its token is not compared.
 local function extend(_, ttl_ms)
   if redis.call('PTTL', holder) - ttl_ms < 0 then
     redis.call('PEXPIRE', holder, ttl_ms)

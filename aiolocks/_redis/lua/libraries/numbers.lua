@@ -1,5 +1,4 @@
--- The clock of the server, the only one that scripts use, because clients' clocks differ; numbers as text; lists as
--- arguments.
+-- The server's clock, which all scripts use, as clients' clocks differ; numbers as text; lists as arguments.
 
 local DAY_MS = 86400000
 
@@ -10,8 +9,7 @@ local function micros()
   return text + 0, text
 end
 
--- Returns a number as text. Lua would print one of 15 digits or more as 1.79e+15. As an argument of a command it can
--- stay a number: Redis takes 17 digits.
+-- Returns a number as text: Lua would print 1.79e+15. As an argument of a command it can stay a number of 17 digits.
 local function digits(number)
   return string.format('%.0f', number)
 end

@@ -36,9 +36,8 @@ local function keep_queue(placed)
   return busy_ms
 end
 
--- Returns the channel on which a session is notified, and the commands for it. If *channels* ends with an open brace,
--- they are sharded channels of a Cluster: with what stands in the braces of the name's keys, each is in the slot of its
--- name, the only slot that a script can use. `channel_of` in keys.py tells the client the same.
+-- Returns the channel on which a session is notified, and the commands for it; see `channel_of` in keys.py. A script can
+-- use only sharded channels that are in the slot of its name.
 local function channel_of(other)
   if string.sub(channels, -1) == '{' then
     return channels .. string.match(queue, '{(.-)}') .. '}:' .. other, 'SPUBLISH', 'SHARDNUMSUB'
@@ -97,8 +96,7 @@ end
 
 -- Adds a newcomer to the queue. Returns its ticket, and for how many ms the current lease lasts. A waiter that comes
 -- back keeps its old ticket, unless a clock that stepped back has made that one worse than a new one (W8).
--- *others* is true if there are a queue and a line of this session; the session then has its place, if it is in the
--- queue.
+-- *others* is true if there are a queue and a line of this session, which then has its place if it is in the queue.
 local function enqueue(entry, old_ticket, others)
   local newcomer = old_ticket == '0'
   local placed = others and newcomer and redis.call('ZRANK', queue, session)
@@ -166,8 +164,7 @@ local function recheck(fence_of, standing)
 end
 
 -- Returns the number of waiters in the sessions from the place *first* on, and the place to continue from, or 0 after
--- the last. They are counted in parts (W21): each session costs a command, and a script blocks the server for all
--- others.
+-- the last. W21: they are counted in parts, because each session costs a command.
 local MOST_COUNTED = 500 -- sessions -- defect: W21-sessions
 local function count_waiting()
   local from = tonumber(first)

@@ -1,4 +1,4 @@
--- Revoke the lease: nothing extends it any more (W16). Or end it at once. Then hand over what is free.
+-- Revoke the lease: nothing extends it any more (W16). Or end it at once. Then hand over.
 --
 -- Fencing tokens name the lease, so a request that is sent again cannot hit a later one.
 --
