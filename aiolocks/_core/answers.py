@@ -56,8 +56,7 @@ class NoPrimaryError(NotNowError, exceptions.ConnectionError):
 
 
 class NoRoomError(NotNowError, exceptions.ConnectionError):
-    """No connection can be made just now, so nothing was sent. The server has its maximum number of clients, or this
-    process has no file descriptor left."""
+    """Nothing was sent: the server has its maximum number of clients, or this process has no file descriptor left."""
 
 
 class WrongServerError(exceptions.ResponseError):

@@ -93,8 +93,7 @@ def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerato
     loop, generator = asyncio.get_running_loop(), wait()
     with contextlib.ExitStack() as stack:
         if getattr(loop, "_asyncgens_shutdown_called", loop in _ending):
-            # A program may close its generators early and continue. The loop closes later generators too, but it would
-            # warn of ours.
+            # A program may close its generators early and continue; the loop would warn of a later generator.
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore", ResourceWarning)
         stack.enter_context(contextlib.suppress(StopIteration))
@@ -111,9 +110,7 @@ def finish(generator: AsyncGenerator[None, None]) -> None:
 async def last_releases(unreleased: Callable[[], bool], unanswered: Callable[[], bool]) -> None:
     """Let other generators release their leases, and wait for the replies; for at most `LAST_GRACE` seconds.
 
-    Args:
-        unreleased: Whether a lease is held, perhaps by such a generator.
-        unanswered: Whether a reply is worth waiting for.
+    *unreleased* says whether a lease is held, perhaps by such a generator; *unanswered* whether a reply is awaited.
     """
     loop = asyncio.get_running_loop()
     _ending.add(loop)

@@ -1,7 +1,6 @@
 """The caller's own commands, checked and encoded before anything is sent.
 
-Nothing here does I/O. A command that cannot run in a script together with the others is refused here: once the first
-command has run, it is too late to refuse the second.
+A command that cannot run in a script together with the others is refused here, before the first of them has run.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,8 +44,7 @@ _KEYS: dict[str, Callable[[Sequence[bytes]], Sequence[bytes]]] = {
     **dict.fromkeys(["XREAD", "XREADGROUP"], lambda words: _streams(words)),
     **dict.fromkeys(_NONE.split(), lambda words: []),
 }
-"""For commands whose keys are not just the first word: a function from the words to the keys. The server needs the
-keys only to refuse those of other slots."""
+"""Functions from the words to the keys, if that is not the first word. They serve to refuse keys of other slots."""
 
 
 class Encoder(Protocol):

@@ -153,19 +153,14 @@ def check_ttl(ttl: Duration | None) -> float:
         raise ValueError(f"ttl must be >= {MIN_TTL} seconds, not {ttl!r}")
     if seconds > 10**9:
         raise ValueError(f"ttl must be <= 1e9 seconds, not {ttl!r}")
-    if seconds >= 3600 and isinstance(ttl, int) and ttl % 1000 == 0:
-        _warn_of_milliseconds(ttl)
-    return seconds
-
-
-def _warn_of_milliseconds(ttl: int) -> None:
     global _warned_of_milliseconds
-    if not _warned_of_milliseconds:
+    if seconds >= 3600 and isinstance(ttl, int) and ttl % 1000 == 0 and not _warned_of_milliseconds:
         _warned_of_milliseconds = True
         log.warning(
             "ttl=%d lasts %.1f hours, as ttl is in seconds; if milliseconds are meant, use ttl=%d",
             ttl, ttl / 3600, ttl // 1000,
         )  # fmt: skip
+    return seconds
 
 
 def check_timeout(what: str, timeout: Duration | None) -> float | None:

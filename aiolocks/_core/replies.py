@@ -12,8 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 
 RawReply = Any
-"""A reply: bytes, a number, None or a list of these, or the exception in its place. Code reads it by position, and
-raises one of `UNREADABLE` for another shape."""
+"""A reply: bytes, a number, None or a list of these, or an exception. Code that reads it raises one of `UNREADABLE`."""
 
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """Errors raised by code that reads a reply of an unexpected shape."""

@@ -53,8 +53,7 @@ def margin(ttl: float) -> float:
 def deadline(sent_at: float, ttl: float) -> float:
     """Return the latest instant at which the holder may still act.
 
-    P1: counted from when the request *left*, not from when the reply came. Redis may have started the TTL at any
-    moment between, so only the earlier is safe.
+    P1: counted from when the request *left*: Redis may have started the TTL at any moment until the reply came.
     """
     return sent_at + ttl - margin(ttl)
 

@@ -40,8 +40,7 @@ def fresh_token(session: bytes = b"") -> bytes:
 def tokens_of(session: bytes) -> Callable[[], bytes]:
     """Return a function that returns another token of *session* each time.
 
-    It draws the random bytes of 128 tokens together, as a system call costs more than the rest. A forked process has a
-    session of its own, and so never returns the same tokens.
+    It draws the random bytes of 128 tokens together, to save system calls. A forked process has a session of its own.
     """
 
     def draw() -> list[bytes]:

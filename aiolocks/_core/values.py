@@ -101,8 +101,7 @@ _START = "lease1."
 class Offer:
     """The content of the text that `hand_off` returns: the names, the secret of the lease, and its TTL.
 
-    It names no server. Anyone who reads the text can adopt or release the lease, so it must not appear in a log or an
-    error.
+    Anyone who reads the text can adopt or release the lease, so it must not appear in a log or an error.
     """
 
     kind: str

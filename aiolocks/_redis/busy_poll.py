@@ -23,8 +23,7 @@ SOON = 200e-6
 asleep when they came, and 50 to 100 µs if it was awake."""
 
 _LATELY = 1e-3
-"""Seconds for which a fast reply counts. A caller that asks less often finds the server's processor asleep too. Then
-the reply takes about as long whether the caller's processor is awake or not."""
+"""Seconds for which a fast reply counts. A caller that asks less often finds the server's processor asleep too."""
 
 
 @final

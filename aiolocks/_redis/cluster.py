@@ -36,8 +36,7 @@ _PATIENCE = 1.0
 """Timeout for the reply in seconds; then another node is asked."""
 
 _MAX_REDIRECTS = 5
-"""Maximum number of redirects of one call. Then its caller retries after a pause: during a failover, two nodes may send
-a call to each other."""
+"""Maximum number of redirects of one call: during a failover, two nodes may send it to each other."""
 
 _NO_ASKING = 10.0
 """Seconds without any ASKING, after Redis said that the user lacks the right to it."""
@@ -76,8 +75,7 @@ _NOT_OURS = (
     "max_connections", "response_callbacks", "redis_connect_func", "oss_cluster_maint_notifications_handler",
     "maint_notifications_config",
 )  # fmt: skip
-"""Options that redis-py passes to its nodes and not to a connection, or that make a connection read from replicas or
-report to the user's client."""
+"""Options that are not for a connection, or that make it read from replicas or report to the user's client."""
 
 
 @final

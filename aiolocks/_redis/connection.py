@@ -1,8 +1,7 @@
 """One connection to Redis that every task shares: requests leave in order, and replies come back in that order.
 
 redis-py opens the connection (address, TLS, credentials, handshake); only the bytes after the handshake are ours. No
-task runs here while the link is idle. `asyncio.run` cancels every task at its end, so the link stays open until the
-cancelled tasks have released their leases.
+task, which `asyncio.run` would cancel, runs while the link is idle, so cancelled tasks can still release their leases.
 """
 
 import asyncio
@@ -34,8 +33,7 @@ _MORE = object()
 """What hiredis returns while a reply is incomplete."""
 
 _READ = 65_536
-"""Bytes read at once, into a buffer that the link keeps. asyncio allocates 256 KiB for each reply instead, which can
-cost more than handling the reply."""
+"""Bytes read at once, into a buffer that the link keeps. asyncio would allocate 256 KiB for each reply."""
 
 _TOGETHER = 64
 """Maximum number of commands in one write. With more, the server would wait for us while we wait for it."""
@@ -106,6 +104,14 @@ class Connection:
 
     def send(self, packed: bytes, receiver: Receiver | None) -> None:
         """Write a command now. *receiver* is called with its reply, or with the reason why the link was lost."""
+        if self.lost is None:
+            if receiver is not None:
+                self.receivers.append(receiver)
+            self._write(packed)
+        elif receiver is not None:
+            asyncio.get_running_loop().call_soon(receiver, self.lost)
+
+    def _write(self, packed: bytes) -> None:
         raise NotImplementedError
 
     def close(self, reason: Exception | None = None) -> None:
@@ -118,13 +124,10 @@ class Connection:
         There is nothing to do for the in-memory server: memory is not shared with the parent.
         """
 
-    def _refuse(self, receiver: Receiver | None) -> None:
-        if receiver is not None:
-            asyncio.get_running_loop().call_soon(receiver, self.lost)
-
-    def _unasked(self, reply: object) -> None:
-        """Take a reply to no request: a message, or a notice of maintenance or invalidation under RESP3."""
-        if self._on_push is not None:
+    def _received(self, reply: object) -> None:
+        if self.receivers and not isinstance(reply, hiredis.PushNotification):
+            self.receivers.popleft()(reply)
+        elif self._on_push is not None:  # a message, or a notice of maintenance or invalidation under RESP3
             try:
                 self._on_push(reply)
             except UNREADABLE:
@@ -161,12 +164,7 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
         self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
         self._transport.set_protocol(self)
 
-    def send(self, packed: bytes, receiver: Receiver | None) -> None:
-        if self.lost is not None:
-            self._refuse(receiver)
-            return
-        if receiver is not None:
-            self.receivers.append(receiver)
+    def _write(self, packed: bytes) -> None:
         if self._written is None:  # a lone command leaves at once; those that follow in this turn leave together
             self._transport.write(packed)
             self._written = []
@@ -198,10 +196,7 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
                 return
             if reply is _MORE:
                 return
-            if self.receivers and not isinstance(reply, hiredis.PushNotification):
-                self.receivers.popleft()(reply)
-            else:
-                self._unasked(reply)
+            self._received(reply)
 
     def pause_writing(self) -> None:
         self.full = True
@@ -242,8 +237,7 @@ def _lead_nowhere(descriptor: int) -> None:
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
     except OSError:
-        # No descriptor is free. The next file opened gets the number closed here, as no other thread runs in a forked
-        # child. If opening fails again, the number stays closed.
+        # No descriptor is free. The next file opened gets the number closed here: a forked child has no other thread.
         os.close(descriptor)
         with contextlib.suppress(OSError):
             os.open(os.devnull, os.O_RDWR)
@@ -268,12 +262,7 @@ class ReplyConnection(Connection):
         if self.lost is None:  # see open_link
             self._task = task
 
-    def send(self, packed: bytes, receiver: Receiver | None) -> None:
-        if self.lost is not None:
-            self._refuse(receiver)
-            return
-        if receiver is not None:
-            self.receivers.append(receiver)
+    def _write(self, packed: bytes) -> None:
         try:
             self._connection._writer.writelines([packed])
         except Exception as error:
@@ -291,10 +280,7 @@ class ReplyConnection(Connection):
                     reply = error
                 if self.receivers:
                     self._on_heard(self.receivers[0])
-                if self.receivers and not isinstance(reply, hiredis.PushNotification):
-                    self.receivers.popleft()(reply)
-                else:
-                    self._unasked(reply)
+                self._received(reply)
         except asyncio.CancelledError:
             self.close(ConnectionCancelled("Reading was cancelled."))
             raise

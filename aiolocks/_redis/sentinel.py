@@ -158,8 +158,7 @@ class _State(NamedTuple):
 class _Inquiry:
     """Asks all Sentinels at once. *on_result* is called when a majority has answered, or no more Sentinels will.
 
-    *on_newer* is called when a later answer has a newer configuration. At first only the Sentinel that led the failover
-    knows it.
+    *on_newer* is called when a later answer, as from the Sentinel that led the failover, has a newer configuration.
     """
 
     def __init__(

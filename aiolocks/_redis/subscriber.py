@@ -41,8 +41,7 @@ class Subscriber:
         on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[bytes], None],
         on_forbidden: Callable[[ResponseError], None], on_moved: Callable[[bytes], None] = lambda channel: None,
     ) -> None:  # fmt: skip
-        """*on_forbidden* gets the error of a server that this user cannot subscribe to. *on_moved* gets a shard channel
-        whose slot has moved to another node."""
+        """*on_forbidden* gets the error if this user may not subscribe, *on_moved* a channel whose slot has moved."""
         self._endpoint = endpoint
         self._loop = loop
         self._clock = clock
@@ -196,5 +195,3 @@ class Subscriber:
                 if fields is not None:
                     token, fence, amount, base = fields.groups()
                     self._on_grant(token, int(fence), int(amount), base)
-            case _:
-                pass

@@ -1,7 +1,7 @@
 """Makes a client from a URL, whose options redis-py parses.
 
-`memory://` is a server inside this process with the same Lua scripts, for demos, tests and single-process programs. It
-is fakeredis, which the extra 'memory' of aiolocks installs; it is imported when a client is made.
+`memory://` is a server inside this process, for demos, tests and single-process programs: fakeredis, which the extra
+'memory' of aiolocks installs, and which is imported when a client is made.
 """
 
 from collections.abc import Callable, Mapping
@@ -127,12 +127,9 @@ def _split(rest: str) -> tuple[str, str, str, str]:
 def _behind_sentinels(scheme: str, rest: str, more: dict[str, Any]) -> Redis:
     credentials, hosts, path, options = _split(rest)
     service, _, database = path.partition("/")
-    ours, theirs = dict[str, str](), dict[str, str]()
-    for name, text in parse_qsl(options):
-        if name.startswith(_FOR_SENTINELS):
-            theirs[name.removeprefix(_FOR_SENTINELS)] = text
-        else:
-            ours[name] = text
+    ours = dict(parse_qsl(options))
+    prefixed = [name for name in ours if name.startswith(_FOR_SENTINELS)]
+    theirs = {name.removeprefix(_FOR_SENTINELS): ours.pop(name) for name in prefixed}
     shared = {name: text for name, text in ours.items() if name.startswith(_SHARED)}
     terms = _parsed(f"{credentials}localhost", database, ours) | more
     of_sentinels = _parsed("localhost", "", {**shared, **theirs}) | more

@@ -79,8 +79,7 @@ local function by_share(tokens)
   return found
 end
 
--- Counts all holders. They need not be asked about if all count the same: none was ever granted a share larger than 1,
--- or the hash was deleted and nothing has been granted since.
+-- Counts all holders: at once, if no share was ever larger than 1, or nothing was granted since the hash was deleted.
 local function count_again()
   local left_ms = math.max(redis.call('PTTL', holders), 0)
   members, kept_until = redis.call('ZCARD', holders), now_ms + left_ms
@@ -209,8 +208,7 @@ local function take_back(token)
   note()
 end
 
--- Writes the terms of a live lease again, with a new fencing token: the hash was deleted while it was held. Returns the
--- fencing token.
+-- Writes the terms of a live lease again after the hash was deleted. Returns its new fencing token.
 local function describe_again(token, share)
   newest = math.max(newest + 1, now_us)
   newest_text = digits(newest)

@@ -21,8 +21,7 @@ local young_ms = -2 -- for how long the server is too young for a request or wai
 
 local uptime -- in seconds, asked once for all that come first in the queue; false if it is not known
 
--- True if the server is old enough for the first waiter. It is not if this user has no right to ask: the sessions of
--- the waiters have it, and re-check within a second.
+-- True if the server is old enough for the first waiter. Without the right to ask it is not: the waiters re-check soon.
 local function is_up_for(needed_s)
   if uptime == nil then
     uptime = seconds_up() or false
@@ -62,8 +61,7 @@ local function notify(other, token, number, terms)
   return not (type(reply) == 'table' and reply.err)
 end
 
--- Grants to a waiter of another session, if that session can be notified (W1). Returns false if not, and grants
--- nothing.
+-- Grants to a waiter of another session, if that session can be notified (W1). Returns false otherwise.
 local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
   if not polls and subscribers(head) == 0 then
     return false

@@ -36,9 +36,8 @@ local unwritten = false -- the counts have changed since they were written
 local MINUTE_US = 60000000
 
 -- How long the hash lives without use, in ms: twice the longest lease, and a day at least. If the limit of a semaphore
--- is pinned, the hash lives for 30 days at least. A `+` in front of `limit_text` pins it; with the sign it is still a
--- number, so an older version of these scripts reads the same limit. It gives the hash a day, and drops the pin if it
--- writes the limit.
+-- is pinned, the hash lives for 30 days at least. A `+` in front of `limit_text` pins it; an older version of these
+-- scripts reads the same number, but gives the hash a day, and drops the pin if it writes the limit.
 local function idle_life(ttl_ms)
   return math.max(string.sub(limit_text or '', 1, 1) == '+' and 30 * DAY_MS or DAY_MS, 2 * ttl_ms)
 end
@@ -140,9 +139,8 @@ local function count_kept()
   return kept, last, #tokens == MOST and from + MOST or 0
 end
 
--- P9: after the clock stepped back, scores are further ahead than any lease can last. Nothing renews those of dead
--- holders, so each is lowered to now + the largest TTL, the most that a live holder was promised. Returns that time if
--- there were any.
+-- P9: after the clock stepped back, scores are further ahead than any lease can last, also those of dead holders. Each
+-- is lowered to now + the largest TTL, the most that a holder was promised. Returns that time if there were any.
 local function clamp()
   if longest == 0 then
     return -- the hash was deleted while leases were held

@@ -1,9 +1,8 @@
 -- A name held in modes, some of which go together: how the hash is read, and which modes fit. A share is a mode.
 -- The hash has the last fencing token and the largest TTL ever granted; `line` if there may be a queue; `mode fence
 -- [mark]` by the token of each holder; and `held`: the last fencing token when the holders of each mode were counted,
--- when the first lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each mode
--- that is held.
--- `asking` is the token of the request, or empty.
+-- when the first lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each held
+-- mode. `asking` is the token of the request, or empty.
 -- Needs the names: meta, asking; and `leases`.
 
 local COUNTS = 'held' -- the field with the counts

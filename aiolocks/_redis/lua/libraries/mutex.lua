@@ -9,9 +9,8 @@ local function instant()
   return micros()
 end
 
--- P8: a fencing token is larger than all earlier ones, even if they were forgotten, because the clock has moved on. It
--- nearly always has, so the time is written first and compared afterwards. The key lives for a day. Returns the fencing
--- token, as a number and as text.
+-- P8: a fencing token is larger than all earlier ones, even if they were forgotten, because the clock has moved on. So
+-- the time is written first and compared afterwards. Returns the fencing token, as a number and as text.
 local function grant(token, ttl_ms)
   local number, text = micros()
   local last = redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0
@@ -98,8 +97,7 @@ local function busy_for()
   return redis.call('PTTL', holder)
 end
 
--- For `hand_over`: the only lease ends by itself. There is nothing to ask, because a free mutex can always be granted
--- to one holder, and to no second one.
+-- For `hand_over`: the only lease ends by itself, and a free mutex can always be granted, to one holder.
 local backlog = false
 local can_grant, full
 

@@ -14,8 +14,7 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Returns the entries of a list between two places as arguments; there must be at least one. Some managed servers
--- forbid `unpack`.
+-- Returns the entries of a list between two places, at least one, as arguments. Some managed servers forbid `unpack`.
 local function spread(list, from, to)
   if from >= to then
     return list[to]

@@ -36,8 +36,8 @@ local function keep_queue(placed)
   return busy_ms
 end
 
--- Returns the channel on which a session is notified, and the commands for it; see `channel_of` in keys.py. A script can
--- use only sharded channels that are in the slot of its name.
+-- Returns the channel on which a session is notified, and the commands for it; see `channel_of` in keys.py. A script
+-- can use only sharded channels that are in the slot of its name.
 local function channel_of(other)
   if string.sub(channels, -1) == '{' then
     return channels .. string.match(queue, '{(.-)}') .. '}:' .. other, 'SPUBLISH', 'SHARDNUMSUB'
@@ -45,8 +45,7 @@ local function channel_of(other)
   return channels .. other, 'PUBLISH', 'NUMSUB'
 end
 
--- W1: NUMSUB on this node. The count that PUBLISH returns is 0 for subscribers on another node of a Cluster, and it
--- counts monitors with patterns.
+-- W1: NUMSUB on this node. PUBLISH returns 0 for subscribers on another node of a Cluster, and counts patterns.
 local function subscribers(other)
   local channel, _, count = channel_of(other)
   local reply = redis.pcall('PUBSUB', count, channel) -- defect: W9-count

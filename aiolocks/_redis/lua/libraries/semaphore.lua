@@ -1,9 +1,8 @@
 -- A semaphore, whose holders have permits as their share: how the hash is read, and how many permits are free.
 -- The hash has the limit in force, the last fencing token, the largest weight (permits of one holder) and the largest
 -- TTL ever granted; `line` if there may be a queue; `permits fence [mark]` by the token of each holder; and `used`: the
--- permits in use, the number of holders they were counted over, the last fencing token at that time, when the first
--- lease ends at the earliest, and until when the set lives at least (ms). `asking` is the token of the request, or
--- empty.
+-- permits in use, the number of their holders, the last fencing token at that time, when the first lease ends at the
+-- earliest, and until when the set lives at least (ms). `asking` is the token of the request, or empty.
 -- Needs the names: meta, asking; and `leases`.
 
 local COUNTS = 'used' -- the field with the counts
@@ -44,8 +43,7 @@ local function count(share, number)
   used = used + share * number
 end
 
--- W21: a holder of which nothing is known, because its field was deleted, counts as the largest weight there was; or as
--- the whole limit, if the weight was deleted too.
+-- W21: a holder whose field was deleted counts as the largest weight there was; or, if that is gone too, as the limit.
 local function unknown_share()
   return heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
 end

@@ -8,8 +8,7 @@
 -- ARGV[2]  channels  bytes  prefix of every session's channel
 -- ARGV[3]  life_ms   int    how long the session counts as alive without a re-check
 -- ARGV[4…] entries   bytes  the waiters that the session believes to have
--- returns  as `lock/recheck`, and the limit in force; a waiter must also ask again if it can never be granted, or if no
---          limit is known
+-- returns  as `lock/recheck`, and the limit in force; 0 also for a waiter that exceeds the limit, or if none is known
 local asking = ''
 -- uses     numbers, leases, semaphore, books, queue, hand_over
 -- defect: W3-recheck
