@@ -75,8 +75,6 @@ def in_background(task: "asyncio.Task[Any]") -> bool:
 LAST_GRACE = 1.0
 """Timeout for the releases at the end of a loop, in seconds; the same as for leaving a block."""
 
-_POLL_INTERVAL = 0.002
-
 _ending: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
 """Loops that have closed their generators. They may continue to run after that."""
 
@@ -117,7 +115,7 @@ async def last_releases(unreleased: Callable[[], bool], unanswered: Callable[[],
     until = loop.time() + LAST_GRACE
     await asyncio.sleep(0)  # the loop closes them from this turn on
     while loop.time() < until and (unanswered() or (unreleased() and _others())):  # noqa: ASYNC110  # no event says when
-        await asyncio.sleep(_POLL_INTERVAL)
+        await asyncio.sleep(0.002)
     # equivalent: constant, one turn more
     for _ in range(3):  # from the reply to its waiter, and out of the block
         await asyncio.sleep(0)

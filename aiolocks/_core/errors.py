@@ -9,8 +9,6 @@
        └─ VersionConflictError
 
 redis-py's own exceptions, such as those of the connection, are not wrapped.
-
-All errors can be copied and pickled, as a process pool does with the errors of its workers.
 """
 
 from collections.abc import Mapping

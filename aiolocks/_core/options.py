@@ -164,7 +164,6 @@ def check_ttl(ttl: Duration | None) -> float:
 
 
 def check_timeout(what: str, timeout: Duration | None) -> float | None:
-    """Return *timeout* in seconds, None if it is None, or raise TypeError or ValueError."""
     if timeout is None:
         return None
     seconds = check_seconds(what, timeout)

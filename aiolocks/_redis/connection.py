@@ -119,10 +119,7 @@ class Connection:
         raise NotImplementedError
 
     def detach_in_fork(self) -> None:
-        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server.
-
-        There is nothing to do for the in-memory server: memory is not shared with the parent.
-        """
+        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server."""
 
     def _received(self, reply: object) -> None:
         if self.receivers and not isinstance(reply, hiredis.PushNotification):

@@ -1,8 +1,7 @@
 """Receives the wake-ups of a session, over one connection that is open while a caller waits.
 
 A wake-up is a hint. A waiter that misses it finds its grant at its next re-check. A session queues first and subscribes
-then, so an early grant passes it over but is not lost: after each subscription all waiters are re-checked. (Subscribing
-first would cost each first waiter a round trip, and the re-check is needed anyway.)
+then, which saves a round trip. As an early grant passes it over, all waiters are re-checked after each subscription.
 """
 
 import asyncio

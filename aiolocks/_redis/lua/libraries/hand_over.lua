@@ -9,7 +9,6 @@ local function seconds_up()
   return type(told) == 'string' and tonumber(string.match(told, 'uptime_in_seconds:(%d+)'))
 end
 
--- The reply to a request that asks for an uptime, if the uptime is not known.
 local function uptime_unknown()
   return redis.error_reply(
     'NOPERM min_uptime has to know how long the server has been up: give this Redis user the right +info'

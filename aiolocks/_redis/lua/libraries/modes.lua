@@ -13,7 +13,6 @@ local COUNTS = 'held' -- the field with the counts
 local BESIDE = { '12345', '12', '135', '1', '13', '', '5' } -- defect: modes-beside
 local EXCLUSIVE, UPGRADE = 6, 7
 
--- Adding 0 makes a number of a text in half the time of `tonumber`.
 local known = redis.call('HMGET', meta, 'fence', 'ttl', 'held', 'line', asking)
 newest, longest, heaviest = (known[1] or 0) + 0, (known[2] or 0) + 0, 7 -- the largest there is
 newest_text, described = known[1], true
@@ -50,7 +49,6 @@ local function clear()
   held = { 0, 0, 0, 0, 0, 0, 0 }
 end
 
--- Adds this many holders with a mode; a negative number removes them.
 local function count(mode, number)
   held[mode + 0] = held[mode + 0] + number
 end

@@ -25,8 +25,7 @@ end
 
 -- W7, W4: hands a mutex that is being released to the next waiter of this session, which is the first in the queue.
 -- Returns the reply; or nil, and writes nothing, if that is its only waiter, asks for an uptime, or the clock stepped
--- back: `hand_over` then does it. That would do all of it, in twice the time. Here the holder is overwritten, and *last*,
--- its fencing token, is the last of all.
+-- back: `hand_over` then does it, in twice the time. Here the holder is overwritten, so *last* is its fencing token.
 -- W9: the first write removes a waiter, which is allowed at the memory limit, and then all writes are.
 local function hand_to_own_next(last)
   local first = redis.pcall('ZRANGE', waiters, '0', '1', 'WITHSCORES')

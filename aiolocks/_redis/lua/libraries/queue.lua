@@ -6,8 +6,7 @@
 -- Needs the names: queue, waiters, session, channels, life_ms; highest for `enqueue`; entries for `recheck`; first for
 -- `count_waiting`; of the primitive busy_for, extend, instant.
 
--- Ends each entry, and makes it longer than 64 bytes. Redis then keeps the line as a skip list; it would otherwise read
--- through up to a hundred packed entries for each entry that is added or removed.
+-- Ends each entry, and makes it longer than 64 bytes, so that Redis keeps the line as a skip list, and not packed.
 local PADDING = ' ..............................'
 
 -- The session has shown that it lives. W3: its line expires *life_ms* from now; this is set, not extended. So a stopped
@@ -123,8 +122,7 @@ end
 -- Answers each waiter that the session believes to have: with its ticket; or with minus the fencing token of its grant
 -- (the message was lost); or with 0 if it must ask again, because it is not known here or its grant has a mark.
 -- *fence_of* returns the fencing token and the mark for a token. *standing*, if given, returns the answer for a waiter
--- in line, or nil if it is to leave. W8: a re-check never creates a waiter.
--- Returns the answers, and 1 if the session had been passed over (W2).
+-- in line, or nil if it is to leave. W8: it never creates a waiter. W2: also returns 1 if the session was passed over.
 local function recheck(fence_of, standing)
   local in_queue = redis.call('ZRANK', queue, session)
   local answers, waiting = {}, false

@@ -6,8 +6,7 @@
 -- ARGV[1]  token    bytes   token of the request
 -- ARGV[2]  number   int     the fencing token
 -- ARGV[3]  needed_s int     minimum uptime of the server in seconds; left out: any
--- returns  0 if it is accepted; else the larger or equal number accepted before; or minus the ms until the server
---          has that uptime (W22)
+-- returns  0 if it is accepted; else the number accepted before; or minus the ms until the server has that uptime (W22)
 -- uses     hand_over
 if needed_s then
   -- slow path
