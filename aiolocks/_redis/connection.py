@@ -104,14 +104,6 @@ class Connection:
 
     def send(self, packed: bytes, receiver: Receiver | None) -> None:
         """Write a command now. *receiver* is called with its reply, or with the reason why the link was lost."""
-        if self.lost is None:
-            if receiver is not None:
-                self.receivers.append(receiver)
-            self._write(packed)
-        elif receiver is not None:
-            asyncio.get_running_loop().call_soon(receiver, self.lost)
-
-    def _write(self, packed: bytes) -> None:
         raise NotImplementedError
 
     def close(self, reason: Exception | None = None) -> None:
@@ -120,6 +112,10 @@ class Connection:
 
     def detach_in_fork(self) -> None:
         """In a forked child: give up this process's copy of the connection, unseen by the parent and the server."""
+
+    def _refuse(self, receiver: Receiver | None) -> None:
+        if receiver is not None:
+            asyncio.get_running_loop().call_soon(receiver, self.lost)
 
     def _received(self, reply: object) -> None:
         if self.receivers and not isinstance(reply, hiredis.PushNotification):
@@ -161,7 +157,12 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
         self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
         self._transport.set_protocol(self)
 
-    def _write(self, packed: bytes) -> None:
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
+        if self.lost is not None:
+            self._refuse(receiver)
+            return
+        if receiver is not None:
+            self.receivers.append(receiver)
         if self._written is None:  # a lone command leaves at once; those that follow in this turn leave together
             self._transport.write(packed)
             self._written = []
@@ -259,7 +260,12 @@ class ReplyConnection(Connection):
         if self.lost is None:  # see open_link
             self._task = task
 
-    def _write(self, packed: bytes) -> None:
+    def send(self, packed: bytes, receiver: Receiver | None) -> None:
+        if self.lost is not None:
+            self._refuse(receiver)
+            return
+        if receiver is not None:
+            self.receivers.append(receiver)
         try:
             self._connection._writer.writelines([packed])
         except Exception as error:
