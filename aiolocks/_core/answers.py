@@ -111,7 +111,6 @@ def _missing(text: str, script: Callable[[], bytes]) -> str:
 
 
 def connect_error(failure: Exception) -> Exception:
-    """Return the error that callers get for a *failure* to connect."""
     error = without_room(failure) or recognized(failure)
     if isinstance(error, NoRoomError):
         return error

@@ -89,7 +89,6 @@ def batch(commands: Sequence[Command], encoder: Encoder) -> Batch:
 
 
 def _checked(command: Command, encoder: Encoder) -> tuple[str, list[bytes]]:
-    """Return a command's name in upper case, and all its words."""
     if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
         raise TypeError(f'a command is a tuple such as ("SET", key, value), not {type(command).__name__}')
     if not command:

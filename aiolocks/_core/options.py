@@ -181,12 +181,10 @@ def check_within_reason(what: str, value: Duration) -> float:
 
 
 def check_fencing_token(fencing_token: int) -> None:
-    """Raise TypeError or ValueError unless *fencing_token* is a whole number >= 1."""
     _check_count("fencing_token", fencing_token, 2**53 - 1, "2**53")
 
 
 def check_permits(permits: int, what: str = "permits") -> None:
-    """Raise TypeError or ValueError unless *permits* is a whole number >= 1."""
     _check_count(what, permits, 10**9, "1,000,000,000")
 
 

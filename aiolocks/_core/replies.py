@@ -98,7 +98,6 @@ def _shape_of(reply: RawReply) -> str:
 
 
 def check_numbers(*numbers: object) -> None:
-    """Raise ValueError unless all of these are integers."""
     if {*map(type, numbers)} - {int}:
         raise ValueError
 

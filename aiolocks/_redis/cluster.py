@@ -213,7 +213,6 @@ class Router:
         self.refresh()
 
     def may_ask(self) -> bool:
-        """Whether a call may go along with ASKING."""
         return self._clock() >= self._asking_from
 
     def may_not_ask(self) -> None:

@@ -142,7 +142,6 @@ class Subscriber:
                 link.send(pack(("SSUBSCRIBE", channel)), None)
 
     def forget(self, channel: bytes) -> None:
-        """Treat *channel* as not subscribed."""
         self._wanted.discard(channel)
         self._confirmed.pop(channel, None)
         self._unused.pop(channel, None)
