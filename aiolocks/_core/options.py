@@ -173,7 +173,6 @@ def check_timeout(what: str, timeout: Duration | None) -> float | None:
 
 
 def check_within_reason(what: str, value: Duration) -> float:
-    """Return *value* in seconds, from 0 to 1e9, or raise TypeError or ValueError."""
     seconds = check_seconds(what, value)
     if not 0 <= seconds <= 10**9:
         raise ValueError(f"{what} must be between 0 and 1e9 seconds, not {value!r}")

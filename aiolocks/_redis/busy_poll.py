@@ -42,7 +42,6 @@ class BusyPoll:
         """The reply for which the loop is kept turning: the newest of several, as replies come in order."""
 
     def heard(self, now: float, took: float) -> None:
-        """Record how long the reply that has come now took."""
         self._soon_until = now + _LATELY if took < SOON else -math.inf
 
     def expect(self, request: "PendingCall") -> None:

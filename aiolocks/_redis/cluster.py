@@ -386,7 +386,6 @@ class Redirect:
         self._asking = False
 
     def send(self, call: PendingCall, pipeline: Pipeline) -> None:
-        """Send *call* by another *pipeline*, or again by the same."""
         self.via = pipeline
         pipeline.resend(call)
 

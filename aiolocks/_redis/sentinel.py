@@ -148,7 +148,8 @@ class _State(NamedTuple):
 
     @classmethod
     def of(cls, reply: RawReply) -> "_State":
-        fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # by RESP2
+        by_resp3 = isinstance(reply, dict)
+        fields: dict[bytes, RawReply] = reply if by_resp3 else dict(zip(reply[::2], reply[1::2], strict=True))
         address = fields[b"ip"].decode(), int(fields[b"port"])
         others = int(fields[b"num-other-sentinels"])
         return cls(fields[b"flags"].decode(), int(fields[b"config-epoch"]), address, others)

@@ -193,3 +193,5 @@ class Subscriber:
                 if fields is not None:
                     token, fence, amount, base = fields.groups()
                     self._on_grant(token, int(fence), int(amount), base)
+            case _:
+                pass
