@@ -1,7 +1,7 @@
 """The errors that Redis may reply with, and retries where they may help.
 
-A request that Redis cannot run just now was not run: there is nothing to undo, and the connection is still good. An
-outage is different, as the request may have been run. So is a refusal, which a retry does not change.
+A request that Redis cannot run just now was not run: there is nothing to undo, and the connection is still good. After
+an outage, the request may have been run. After a refusal, a retry changes nothing.
 """
 
 import asyncio
@@ -9,23 +9,11 @@ import errno
 import math
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar, final
 
+from redis import exceptions
 from redis.asyncio.retry import Retry
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    InvalidResponse,
-    MasterDownError,
-    NoPermissionError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .replies import UNREADABLE, unreadable_protocol
 from .timing import Backoff, longest_retry_delay
@@ -36,8 +24,7 @@ REPLY_TIMEOUT = 10.0
 """Timeout for the reply to a request that is not queued yet, in seconds; it is part of the public contract."""
 
 _MAX_PAUSE = 0.25
-"""Maximum pause between two attempts while Redis cannot run a request, in seconds. An attempt takes the server much
-less, and the whole of the retries takes much longer."""
+"""Maximum pause in seconds between two attempts while Redis cannot run a request; an attempt takes it much less."""
 
 # Compiled when they are first needed, not when the library is imported.
 _COMMAND = r"permissions to run the '([^']+)' command"
@@ -45,40 +32,39 @@ _KEYS = r"(permissions to|can't) access .*\bkeys?\b"
 _IN_SCRIPT = r"can't run this command .*?@user_script: ?(\d+)|@user_script: ?(\d+).*can't run this command"
 _CALLED = rb"redis\.p?call\('(\w+)'"
 
-_FULL = "max number of clients reached"
-
 _Answers = dict[str, type[Exception] | tuple[()]]
 
-_NOT_NOW: _Answers = {"BUSY ": (), "NOREPLICAS ": (), "TRYAGAIN ": TryAgainError, "CLUSTERDOWN ": ClusterDownError}
+_NOT_NOW: _Answers = {
+    "BUSY ": (), "NOREPLICAS ": (), "TRYAGAIN ": exceptions.TryAgainError, "CLUSTERDOWN ": exceptions.ClusterDownError,
+}  # fmt: skip
 """First word of the reply if Redis cannot run a request just now, and redis-py's class for it, whose text lacks the
 word. BUSY means that another client's script, or a module's command, has been running for some time."""
 
-_NO_PRIMARY: _Answers = {"READONLY ": ReadOnlyError, "LOADING ": BusyLoadingError, "MASTERDOWN ": MasterDownError}
+_NO_PRIMARY: _Answers = {
+    "READONLY ": exceptions.ReadOnlyError, "LOADING ": exceptions.BusyLoadingError,
+    "MASTERDOWN ": exceptions.MasterDownError,
+}  # fmt: skip
 """The same for a server that is not the primary, or not yet. On Redis 6.2 a script's error has the word inside."""
 
 
-class NotNowError(ResponseError):
+class NotNowError(exceptions.ResponseError):
     """Redis cannot run this just now, and has not run it."""
 
 
-class NoPrimaryError(NotNowError, RedisConnectionError):
+class NoPrimaryError(NotNowError, exceptions.ConnectionError):
     """The server is no primary, or not yet: the client must find another one."""
 
 
-class NoRoomError(NotNowError, RedisConnectionError):
-    """No connection can be made just now, so nothing was sent. The server has its maximum number of clients, or this
-    process has no file descriptor left."""
+class NoRoomError(NotNowError, exceptions.ConnectionError):
+    """Nothing was sent: the server has its maximum number of clients, or this process has no file descriptor left."""
 
 
-class WrongServerError(ResponseError):
+class WrongServerError(exceptions.ResponseError):
     """The client is connected to the wrong server, which has not run this and never will."""
 
 
-UNCERTAIN = (RedisConnectionError, RedisTimeoutError, OSError, NotNowError)
+UNCERTAIN = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, NotNowError)
 """Errors worth a retry: we do not know whether Redis ran the request, or Redis could not run it just then."""
-
-TROUBLE = (*UNCERTAIN, ReadOnlyError)
-"""The same, and the error of a server that is no longer the primary."""
 
 
 def recognized(error: Exception) -> Exception:
@@ -86,13 +72,11 @@ def recognized(error: Exception) -> Exception:
     for each in (error, error.__cause__):  # redis-py turns an error in its handshake into a ConnectionError
         if isinstance(each, NotNowError):
             return each
-        if isinstance(each, (ResponseError, BusyLoadingError)):
-            found = _find(each, _NO_PRIMARY)
-            if found:
-                return NoPrimaryError(found)
-            found = _find(each, _NOT_NOW)
-            if found:
-                return NotNowError(found)
+        if isinstance(each, (exceptions.ResponseError, exceptions.BusyLoadingError)):
+            for kind, answers in ((NoPrimaryError, _NO_PRIMARY), (NotNowError, _NOT_NOW)):
+                found = _find(each, answers)
+                if found:
+                    return kind(found)
     return error
 
 
@@ -103,10 +87,10 @@ def without_room(error: BaseException) -> NoRoomError | None:
         if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
             return NoRoomError(f"No file descriptor is left to connect with: {cause.strerror}")
         cause = cause.__cause__ or cause.__context__
-    return NoRoomError(str(error)) if _FULL in str(error) else None
+    return NoRoomError(str(error)) if "max number of clients reached" in str(error) else None
 
 
-def explained(error: ResponseError, script: Callable[[], bytes]) -> ResponseError:
+def explained(error: exceptions.ResponseError, script: Callable[[], bytes]) -> exceptions.ResponseError:
     """Return *error*, with the missing right in its text if one is missing; *script* returns the source."""
     right = _missing(str(error), script)
     return type(error)(f"this Redis user lacks the right {right}: {error}") if right else error
@@ -127,16 +111,15 @@ def _missing(text: str, script: Callable[[], bytes]) -> str:
 
 
 def connect_error(failure: Exception) -> Exception:
-    """Return the error that callers get for a *failure* to connect."""
     error = without_room(failure) or recognized(failure)
     if isinstance(error, NoRoomError):
         return error
-    if isinstance(error, ResponseError):
+    if isinstance(error, exceptions.ResponseError):
         return explained(error, bytes)
-    if isinstance(error, InvalidResponse) or (isinstance(error, UNREADABLE) and _of_redis_py(error)):
+    if isinstance(error, exceptions.InvalidResponse) or (isinstance(error, UNREADABLE) and _of_redis_py(error)):
         return unreadable_protocol(error)
     if isinstance(error, OSError):
-        return RedisConnectionError(str(error))
+        return exceptions.ConnectionError(str(error))
     return error
 
 
@@ -153,7 +136,7 @@ def was_not_run(error: Exception) -> bool:
 
     A script that lacks a right may break off half-way, which counts as run.
     """
-    if isinstance(error, NoPermissionError):
+    if isinstance(error, exceptions.NoPermissionError):
         return "in script" not in str(error)
     return isinstance(error, (NotNowError, WrongServerError))
 
@@ -175,13 +158,13 @@ def came_too_early(error: Exception) -> bool:
 
 
 def is_worth_retry(error: Exception) -> bool:
-    """Return True if a retry may succeed, perhaps with another server."""
-    return isinstance(error, TROUBLE)
+    """Return True if a retry may succeed, perhaps with another server, as this one is no longer the primary."""
+    return isinstance(error, (*UNCERTAIN, exceptions.ReadOnlyError))
 
 
 def may_pass(error: Exception) -> bool:
     """Return True if *error* may be an outage that a failover ends. A wrong password is not."""
-    return is_worth_retry(error) and not isinstance(error, AuthenticationError)
+    return is_worth_retry(error) and not isinstance(error, exceptions.AuthenticationError)
 
 
 async def ask_until(
@@ -207,7 +190,7 @@ async def ask_until(
     while True:
         try:
             return await ask(backoff.failures)
-        except (RedisError, OSError) as error:
+        except (exceptions.RedisError, OSError) as error:
             pause = min(backoff.failed(), longest_retry_delay(until - clock() if span is None else span))
             if not again(error) or clock() + pause >= until:
                 raise
@@ -217,17 +200,10 @@ async def ask_until(
 
 
 async def ride_out(
-    ask: Callable[[], Awaitable[T]],
-    clock: Callable[[], float],
-    until: float,
-    failed: Callable[[Exception], Awaitable[None]] | None = None,
-    *,
-    outages: bool = False,
-) -> T:
-    """Retry while Redis cannot run it just now, and with *outages* also during those. Raise other errors at once.
-
-    See `ask_until`.
-    """
+    ask: Callable[[], Awaitable[T]], clock: Callable[[], float], until: float,
+    failed: Callable[[Exception], Awaitable[None]] | None = None, *, outages: bool = False,
+) -> T:  # fmt: skip
+    """Do `ask_until` while Redis cannot run it just now, and with *outages* also during those."""
     # I4: an outage that is shorter than a lease does not reach the user, where another server takes over.
     again = may_pass if outages else came_too_early  # defect: I4-outages
     return await ask_until(lambda _: ask(), clock, until, again=again, max_pause=_MAX_PAUSE, failed=failed)
@@ -247,10 +223,7 @@ class RidingOut:
 
     async def call_with_retry(self, do: Callable[[], Awaitable[T]], fail: Callable[[Exception], Awaitable[None]]) -> T:
         """Do what the policy does. The caller limits the time."""
-
-        def ask() -> Awaitable[T]:
-            return ride_out(do, self._clock, math.inf, fail, outages=self._outages)
-
+        ask = partial(ride_out, do, self._clock, math.inf, fail, outages=self._outages)
         return await self._policy.call_with_retry(ask, fail)
 
 
@@ -260,7 +233,7 @@ async def as_the_client_would(policy: Retry | RidingOut, ask: Callable[[], Await
     Raises:
         RedisError: The last error, or a timeout, if there is no reply by then.
     """
-    trouble: Exception = RedisTimeoutError(f"Redis did not answer within {REPLY_TIMEOUT:g} s")
+    trouble: Exception = exceptions.TimeoutError(f"Redis did not answer within {REPLY_TIMEOUT:g} s")
 
     async def failed(error: Exception) -> None:
         nonlocal trouble
@@ -269,7 +242,7 @@ async def as_the_client_would(policy: Retry | RidingOut, ask: Callable[[], Await
     try:
         async with asyncio.timeout(REPLY_TIMEOUT):
             return await policy.call_with_retry(ask, failed)
-    except RedisTimeoutError:
+    except exceptions.TimeoutError:
         raise
     except TimeoutError:
         raise trouble from None

@@ -1,8 +1,7 @@
 """Tasks that run in the background of a loop, and a session's last work when that loop ends.
 
 On shutdown, a session is closed after all other tasks have ended. `loop.shutdown_asyncgens()` is asyncio's only hook
-for that, as `asyncio.run` cancels tasks before. It closes all generators at the same time and in no order, and a
-generator of the user may be suspended inside a block of ours.
+for that. It closes all generators in no order, and a generator of the user may be suspended inside a block of ours.
 """
 
 import asyncio
@@ -70,14 +69,11 @@ _background: "weakref.WeakSet[asyncio.Task[Any]]" = weakref.WeakSet()
 
 
 def in_background(task: "asyncio.Task[Any]") -> bool:
-    """Whether `background` has started *task*."""
     return task in _background
 
 
 LAST_GRACE = 1.0
 """Timeout for the releases at the end of a loop, in seconds; the same as for leaving a block."""
-
-_POLL_INTERVAL = 0.002
 
 _ending: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
 """Loops that have closed their generators. They may continue to run after that."""
@@ -95,8 +91,7 @@ def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerato
     loop, generator = asyncio.get_running_loop(), wait()
     with contextlib.ExitStack() as stack:
         if getattr(loop, "_asyncgens_shutdown_called", loop in _ending):
-            # A program may close its generators early and continue. The loop closes later generators too, but it would
-            # warn of ours.
+            # A program may close its generators early and continue; the loop would warn of a later generator.
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore", ResourceWarning)
         stack.enter_context(contextlib.suppress(StopIteration))
@@ -113,16 +108,14 @@ def finish(generator: AsyncGenerator[None, None]) -> None:
 async def last_releases(unreleased: Callable[[], bool], unanswered: Callable[[], bool]) -> None:
     """Let other generators release their leases, and wait for the replies; for at most `LAST_GRACE` seconds.
 
-    Args:
-        unreleased: Whether a lease is held, perhaps by such a generator.
-        unanswered: Whether a reply is worth waiting for.
+    *unreleased* says whether a lease is held, perhaps by such a generator; *unanswered* whether a reply is awaited.
     """
     loop = asyncio.get_running_loop()
     _ending.add(loop)
     until = loop.time() + LAST_GRACE
     await asyncio.sleep(0)  # the loop closes them from this turn on
     while loop.time() < until and (unanswered() or (unreleased() and _others())):  # noqa: ASYNC110  # no event says when
-        await asyncio.sleep(_POLL_INTERVAL)
+        await asyncio.sleep(0.002)
     # equivalent: constant, one turn more
     for _ in range(3):  # from the reply to its waiter, and out of the block
         await asyncio.sleep(0)

@@ -14,8 +14,7 @@ _WHILE = "while "
 def noted(error: BaseException, doing: str) -> BaseException:
     """Return *error* with a note such as "while acquiring lock 'orders:42'".
 
-    All callers with requests on one connection get the same error object. It keeps the first caller's note; each other
-    caller gets a copy with its own note.
+    All callers on one connection get the same error: the first gets it with a note, each other a copy with its own.
     """
     if not isinstance(error, _TROUBLE) or isinstance(error, LockError):
         return error

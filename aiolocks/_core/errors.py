@@ -9,8 +9,6 @@
        └─ VersionConflictError
 
 redis-py's own exceptions, such as those of the connection, are not wrapped.
-
-All errors can be copied and pickled, as a process pool does with the errors of its workers.
 """
 
 from collections.abc import Mapping
@@ -23,7 +21,7 @@ class LockError(redis_exceptions.LockError):
     """The base class of all errors below.
 
     Attributes:
-        name: The name of the lock, as the caller gave it. redis-py calls it `lock_name`, which is set too.
+        name: The name, as the caller gave it. redis-py calls it `lock_name`, which is set too.
     """
 
     def __init__(self, message: str, *, name: str) -> None:
@@ -45,7 +43,6 @@ class AcquireTimeoutError(LockError, TimeoutError):
     """Not granted within the time the caller was willing to wait. Nothing is held or queued any more.
 
     Attributes:
-        name: The name of the lock.
         timeout: Seconds the caller was willing to wait.
         retry_after: Seconds after which a retry may succeed: the time left of the present holder's lease. A live
             holder renews that lease, so this is a hint, fit for a ``Retry-After`` header. None means that it is not
@@ -62,7 +59,6 @@ class LeaseLostError(LockError, redis_exceptions.LockNotOwnedError):
     """The lease ended before the work did: another caller may hold the name now. Roll back, or stop.
 
     Attributes:
-        name: The name that was held.
         fencing_token: The fencing token of the lost lease.
         reason: Why it was lost, in a few words.
     """
@@ -77,7 +73,6 @@ class LimitMismatchError(LockError):
     """More permits were asked for than the semaphore's limit in force, so the wait could never end.
 
     Attributes:
-        name: The semaphore.
         permits: The number of permits that were asked for.
         limit: The limit in force on the server, which may differ from this process's own.
     """
@@ -92,7 +87,6 @@ class QuorumError(LockError):
     """Too few servers of a `Redlock` answered. If enough answer "busy", it is an AcquireTimeoutError instead.
 
     Attributes:
-        name: The name of the lock.
         outcomes: The reply of each server, or why there was none, by its address.
     """
 

@@ -9,12 +9,11 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
-from typing import Literal, NamedTuple, final
+from typing import Literal, NamedTuple
 
 from .untyped import untyped
 
 log = logging.getLogger("aiolocks")
-
 
 Kind = Literal[
     "waiting", "acquired", "timed_out", "cancelled", "failed", "renewed", "renewal_failed", "lost", "revoked",
@@ -74,28 +73,8 @@ new: Callable[[type[Event], tuple[Kind, str, str, float, int, int]], Event] = un
 """Makes an event from all its fields, in half the time of `Event`."""
 
 
-@final
-class _Listener:
-    """One registration of a callback."""
-
-    __slots__ = ("_seen", "callback")
-
-    def __init__(self, callback: Callable[[Event], object]) -> None:
-        self.callback = callback
-        self._seen: set[type[BaseException]] = set()
-
-    def failed(self, event: Event, error: BaseException) -> None:
-        """Log an error of the callback, each type once, as there may be thousands of events a second."""
-        if type(error) not in self._seen:
-            self._seen.add(type(error))
-            log.error(
-                "a callback of aiolocks.events failed at %r, and is called again; no further %s of it is logged",
-                event.kind, type(error).__name__, exc_info=error,
-            )  # fmt: skip
-
-
-listeners: tuple[_Listener, ...] = ()
-"""The registered listeners. Replaced, never mutated, so it is safe to iterate over."""
+listeners: tuple[Callable[[Event], None], ...] = ()
+"""One for each registration of a callback. Replaced, never mutated, so it is safe to iterate over."""
 
 _changing = threading.Lock()
 
@@ -123,11 +102,10 @@ def on_event(callback: Callable[[Event], object]) -> Callable[[], None]:
     under way report later events only; the first event may be the end.
 
     Args:
-        callback: A plain function. Its result is ignored.
+        callback: A plain function. Its result is ignored. If it is registered twice, it is called twice.
 
     Returns:
-        A function that stops the calls; calling it again does nothing. A callback that is registered twice is called
-        twice, and each registration has a function of its own.
+        A function that stops the calls of this registration. Calling it again does nothing.
 
     Raises:
         TypeError: It is not callable, or is a coroutine function.
@@ -139,7 +117,18 @@ def on_event(callback: Callable[[Event], object]) -> Callable[[], None]:
             "callback must be a plain function, as no event waits for it; start a task in it, or put the event in a "
             "queue"
         )
-    listener = _Listener(callback)
+    seen: set[type[BaseException]] = set()
+
+    def listener(event: Event) -> None:
+        try:
+            callback(event)
+        except (Exception, asyncio.CancelledError) as error:
+            if type(error) not in seen:  # log each type once, as there may be thousands of events a second
+                seen.add(type(error))
+                log.error(
+                    "a callback of aiolocks.events failed at %r, and is called again; no further %s of it is logged",
+                    event.kind, type(error).__name__, exc_info=error,
+                )  # fmt: skip
 
     def unsubscribe() -> None:
         global listeners
@@ -160,7 +149,4 @@ def emit(event: Event) -> None:
             event.primitive, event.name, event.kind, event.seconds, event.fencing_token, event.acquisition,
         )  # fmt: skip
     for listener in listeners:
-        try:
-            listener.callback(event)
-        except (Exception, asyncio.CancelledError) as error:
-            listener.failed(event, error)
+        listener(event)

@@ -1,7 +1,6 @@
 """The caller's own commands, checked and encoded before anything is sent.
 
-Nothing here does I/O. A command that cannot run in a script together with the others is refused here: once the first
-command has run, it is too late to refuse the second.
+A command that cannot run in a script together with the others is refused here, before the first of them has run.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,8 +44,7 @@ _KEYS: dict[str, Callable[[Sequence[bytes]], Sequence[bytes]]] = {
     **dict.fromkeys(["XREAD", "XREADGROUP"], lambda words: _streams(words)),
     **dict.fromkeys(_NONE.split(), lambda words: []),
 }
-"""For commands whose keys are not just the first word: a function from the words to the keys. The server needs the
-keys only to refuse those of other slots."""
+"""Functions from the words to the keys, if that is not the first word. They serve to refuse keys of other slots."""
 
 
 class Encoder(Protocol):
@@ -84,14 +82,13 @@ def batch(commands: Sequence[Command], encoder: Encoder) -> Batch:
         name, arguments = _checked(command, encoder)
         names.append(name)
         words += [str(len(arguments)).encode(), *arguments]
-        keys.update(dict.fromkeys(_KEYS.get(name, _first)(arguments[1:])))
+        keys.update(dict.fromkeys(_KEYS[name](arguments[1:]) if name in _KEYS else arguments[1:2]))
     if len(words) > MAX_WORDS:
         raise ValueError(f"guard() takes at most {MAX_WORDS} words in all, not {len(words)}")
     return Batch(tuple(words), tuple(keys), tuple(names))
 
 
 def _checked(command: Command, encoder: Encoder) -> tuple[str, list[bytes]]:
-    """Return a command's name in upper case, and all its words."""
     if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
         raise TypeError(f'a command is a tuple such as ("SET", key, value), not {type(command).__name__}')
     if not command:
@@ -121,10 +118,6 @@ def _encoded(word: Word, encoder: Encoder) -> bytes:
     if isinstance(word, bool) or not isinstance(word, (int, float)):
         raise TypeError(f"a command's words are str, bytes, int or float, not {type(word).__name__}")
     return repr(word).encode()
-
-
-def _first(words: Sequence[bytes]) -> Sequence[bytes]:
-    return words[:1]
 
 
 def _counted(words: Sequence[bytes]) -> Sequence[bytes]:

@@ -1,6 +1,6 @@
 """The effect of Ctrl-C on the command line: quiet while its modules are being imported, KeyboardInterrupt afterwards.
 
-It must be loaded before all other modules, so it is not a part of `cli`, whose import takes the time.
+It is no part of `cli`, whose import takes the time.
 """
 
 import signal

@@ -3,8 +3,7 @@
 A key is ``<prefix><kind>:{<name>}``, followed by ``:<part>`` for what belongs to it. The braces make Redis Cluster
 hash the name alone. Braces inside a name are escaped, since ``{}`` or a leading ``}`` would end the tag early.
 
-A Cluster finds the slot of a key by CRC16 (its XMODEM variant) of the text in the first braces. Without braces, or with
-nothing in them, it hashes the whole key.
+A Cluster finds the slot of a key by CRC16 (its XMODEM variant) of the text in the first braces, or of the whole key.
 """
 
 from binascii import crc_hqx
@@ -160,8 +159,7 @@ def slot_of(key: bytes) -> int:
 def beside(key: bytes) -> bytes:
     """Return a suffix that puts a key into the same Cluster slot as *key*.
 
-    The text before the suffix must not contain braces. The suffix is *key* itself if *key* has a tag. Two keys without
-    tags never have the same suffix.
+    It follows a text without braces. It is *key* itself if *key* has a tag; no two keys without tags have the same.
     """
     if tag_of(key) != key:
         return key

@@ -24,5 +24,4 @@ MODE_NAMES: Final = {
 """The words for them in `Holder`, `Waiter` and on the command line."""
 
 FRONT: Final = 1
-"""The ticket that passes the queue, for a request whose task already holds a lease that the waiters wait for: an
-upgrade, and the levels of a second path."""
+"""The ticket that passes the queue, for a task that already holds a lease: an upgrade, or levels of a second path."""

@@ -96,7 +96,7 @@ class Options:
         """Check and convert the caller's options.
 
         Raises:
-            TypeError, ValueError: The text names the option and says what is wrong.
+            TypeError, ValueError: The text names the option and the mistake.
         """
         if callable(on_lost):
             raise TypeError(
@@ -105,8 +105,9 @@ class Options:
             )
         if on_lost not in ("cancel", "flag"):
             raise ValueError(f'on_lost must be "cancel" or "flag", not {on_lost!r}')
-        if not isinstance(renew, bool):
-            raise TypeError(f"renew must be True or False, not {renew!r}")
+        for name, flag in (("renew", renew), ("wait_release", wait_release), ("track", track)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be True or False, not {flag!r}")
         if watchdog not in ("task", "thread"):
             raise ValueError(f'watchdog must be "task" or "thread", not {watchdog!r}')
         if isinstance(replicas, str):
@@ -116,29 +117,19 @@ class Options:
             raise TypeError(f"replicas must be an int, 'majority' or 'all', not {replicas!r}")
         elif replicas < 0:
             raise ValueError(f"replicas must be >= 0, not {replicas!r}")
-        if not isinstance(wait_release, bool):
-            raise TypeError(f"wait_release must be True or False, not {wait_release!r}")
-        if not isinstance(track, bool):
-            raise TypeError(f"track must be True or False, not {track!r}")
-        write = object.__setattr__  # a frozen class forbids the usual way
-        write(self, "ttl", check_ttl(ttl))
-        write(self, "acquire_timeout", check_timeout("acquire_timeout", acquire_timeout))
-        write(self, "on_lost", on_lost)
-        write(self, "renew", renew)
-        write(self, "max_hold", None if max_hold is None else _above_zero("max_hold", max_hold, " or None"))
-        write(self, "watchdog", watchdog)
-        write(self, "max_stall", 60.0 if max_stall == 60.0 else _above_zero("max_stall", max_stall))  # the usual value
-        write(self, "replicas", replicas)
-        write(self, "wait_release", wait_release)
-        uptime = check_within_reason("min_uptime", min_uptime)
-        write(self, "min_uptime", uptime)
-        write(self, "min_hold", check_within_reason("min_hold", min_hold))
-        write(self, "min_hold_ms", math.ceil(self.min_hold * 1000))
-        write(self, "track", track)
-        write(self, "renewed_in_loop", renew and watchdog == "task")
-        # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
-        write(self, "needed_uptime", math.ceil(uptime) + 1 if uptime else 0)
-        write(self, "extends", bool(replicas or self.needed_uptime or self.min_hold_ms))
+        uptime, hold = check_within_reason("min_uptime", min_uptime), check_within_reason("min_hold", min_hold)
+        values = {
+            "ttl": check_ttl(ttl), "acquire_timeout": check_timeout("acquire_timeout", acquire_timeout),
+            "max_hold": None if max_hold is None else _above_zero("max_hold", max_hold, " or None"),
+            "max_stall": _above_zero("max_stall", max_stall), "min_uptime": uptime, "min_hold": hold,
+            "on_lost": on_lost, "renew": renew, "watchdog": watchdog, "replicas": replicas,
+            "wait_release": wait_release, "track": track, "renewed_in_loop": renew and watchdog == "task",
+            # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
+            "needed_uptime": math.ceil(uptime) + 1 if uptime else 0, "min_hold_ms": math.ceil(hold * 1000),
+            "extends": bool(replicas or uptime or hold),
+        }  # fmt: skip
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # a frozen class forbids the usual way
 
 
 if TYPE_CHECKING:
@@ -155,7 +146,6 @@ else:
 
 
 def check_ttl(ttl: Duration | None) -> float:
-    """Return a lease's length in seconds, or raise TypeError or ValueError."""
     if ttl is None:
         raise TypeError("ttl must be a number of seconds, not None: a lease without an end outlives its dead holder")
     seconds = check_seconds("ttl", ttl)
@@ -163,24 +153,17 @@ def check_ttl(ttl: Duration | None) -> float:
         raise ValueError(f"ttl must be >= {MIN_TTL} seconds, not {ttl!r}")
     if seconds > 10**9:
         raise ValueError(f"ttl must be <= 1e9 seconds, not {ttl!r}")
-    if seconds >= 3600 and isinstance(ttl, int) and ttl % 1000 == 0:
-        _warn_of_milliseconds(ttl)
-    return seconds
-
-
-def _warn_of_milliseconds(ttl: int) -> None:
-    """Log once per process that a *ttl* such as 30000 means seconds."""
     global _warned_of_milliseconds
-    if not _warned_of_milliseconds:
+    if seconds >= 3600 and isinstance(ttl, int) and ttl % 1000 == 0 and not _warned_of_milliseconds:
         _warned_of_milliseconds = True
         log.warning(
             "ttl=%d lasts %.1f hours, as ttl is in seconds; if milliseconds are meant, use ttl=%d",
             ttl, ttl / 3600, ttl // 1000,
         )  # fmt: skip
+    return seconds
 
 
 def check_timeout(what: str, timeout: Duration | None) -> float | None:
-    """Return *timeout* in seconds, None if it is None, or raise TypeError or ValueError."""
     if timeout is None:
         return None
     seconds = check_seconds(what, timeout)
@@ -190,7 +173,6 @@ def check_timeout(what: str, timeout: Duration | None) -> float | None:
 
 
 def check_within_reason(what: str, value: Duration) -> float:
-    """Return *value* in seconds, from 0 to 1e9, or raise TypeError or ValueError."""
     seconds = check_seconds(what, value)
     if not 0 <= seconds <= 10**9:
         raise ValueError(f"{what} must be between 0 and 1e9 seconds, not {value!r}")
@@ -198,19 +180,18 @@ def check_within_reason(what: str, value: Duration) -> float:
 
 
 def check_fencing_token(fencing_token: int) -> None:
-    """Raise TypeError or ValueError unless *fencing_token* is a whole number >= 1."""
-    if isinstance(fencing_token, bool) or not isinstance(fencing_token, int):
-        raise TypeError(f"fencing_token must be an int, not {fencing_token!r}")
-    if not 1 <= fencing_token < 2**53:
-        raise ValueError(f"fencing_token must be between 1 and 2**53, not {fencing_token!r}")
+    _check_count("fencing_token", fencing_token, 2**53 - 1, "2**53")
 
 
 def check_permits(permits: int, what: str = "permits") -> None:
-    """Raise TypeError or ValueError unless *permits* is a whole number >= 1."""
-    if isinstance(permits, bool) or not isinstance(permits, int):
-        raise TypeError(f"{what} must be an int, not {permits!r}")
-    if not 1 <= permits <= 10**9:
-        raise ValueError(f"{what} must be between 1 and 1,000,000,000, not {permits!r}")
+    _check_count(what, permits, 10**9, "1,000,000,000")
+
+
+def _check_count(what: str, value: int, largest: int, shown: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} must be an int, not {value!r}")
+    if not 1 <= value <= largest:
+        raise ValueError(f"{what} must be between 1 and {shown}, not {value!r}")
 
 
 def check_seconds(what: str, value: Duration) -> float:

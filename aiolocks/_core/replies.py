@@ -12,8 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 
 RawReply = Any
-"""A reply: bytes, a number, None or a list of these, or the exception in its place. Code reads it by position, and
-raises one of `UNREADABLE` for another shape."""
+"""A reply: bytes, a number, None or a list of these, or an exception. Code that reads it raises one of `UNREADABLE`."""
 
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """Errors raised by code that reads a reply of an unexpected shape."""
@@ -57,29 +56,21 @@ def _described(reply: object) -> str:
 
 
 _SHAPES = {
-    "adopt": r"n",
-    "downgrade": r"\[n.*\]",
+    **dict.fromkeys(("adopt", "fence", "hand_off", "rename", "redlock/raise", "EXISTS", "WAIT"), r"n"),
+    **dict.fromkeys(("downgrade", "resize"), r"\[n.*\]"),
     "expire": r"[n-]",
-    "fence": r"n",
     "guard": r"[nb]",
-    "hand_off": r"n",
     "holders": r"\[n(?:[bd][nd][nd][nd])*\]",
     "read": r"\[[bd-][bd]\]",
-    "rename": r"n",
-    "resize": r"\[n.*\]",
     "revoke": r"\[\[n[bdn](?:[nd][nd][nd])*\].*\]",
     "statistics": r"\[n{6}.*\]",
     "waiters": r"\[nn[nd](?:[bd][bd][nd])*\]",
     "write": r"\[n[bd]\]",
-    "redlock/raise": r"n",
     "redlock/revoke": r"\[[bd]nn\]",
     "redlock/statistics": r"\[nn.*\]",
-    "EXISTS": r"n",
     "HMGET": r"\[[bd-]*\]",
-    "PUBSUB NUMSUB": r"\[[bd]n\]",
-    "PUBSUB SHARDNUMSUB": r"\[[bd]n\]",
+    **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), r"\[[bd]n\]"),
     "ROLE": r"\[bn\[.*\]\]|\[b[bd]nbn\]",
-    "WAIT": r"n",
 }
 """Shape of each reply, by script, verb or command: n for an integer, d for digits, b for other bytes, - for nil."""
 
@@ -107,7 +98,6 @@ def _shape_of(reply: RawReply) -> str:
 
 
 def check_numbers(*numbers: object) -> None:
-    """Raise ValueError unless all of these are integers."""
     if {*map(type, numbers)} - {int}:
         raise ValueError
 

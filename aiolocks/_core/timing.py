@@ -42,7 +42,6 @@ class Backoff:
         return pause * (1 - self._jitter * random.random()) if self._jitter else pause
 
     def reset(self) -> None:
-        """Begin with the first pause again, as an attempt has succeeded."""
         self.failures = 0
 
 
@@ -54,8 +53,7 @@ def margin(ttl: float) -> float:
 def deadline(sent_at: float, ttl: float) -> float:
     """Return the latest instant at which the holder may still act.
 
-    P1: counted from when the request *left*, not from when the reply came. Redis may have started the TTL at any
-    moment between, so only the earlier is safe.
+    P1: counted from when the request *left*: Redis may have started the TTL at any moment until the reply came.
     """
     return sent_at + ttl - margin(ttl)
 

@@ -26,7 +26,6 @@ _OURS = re.compile(rb"[\w-]{%d}(?:\+|\Z)" % LENGTH, re.ASCII)
 
 
 def fresh_session() -> bytes:
-    """Return the id of a session."""
     while True:
         drawn = urlsafe_b64encode(os.urandom(8))[:SESSION]
         if not drawn.startswith(b"poll"):  # the name of a polling session begins so
@@ -41,8 +40,7 @@ def fresh_token(session: bytes = b"") -> bytes:
 def tokens_of(session: bytes) -> Callable[[], bytes]:
     """Return a function that returns another token of *session* each time.
 
-    It draws the random bytes of 128 tokens together, as a system call costs more than the rest. A forked process has a
-    session of its own, and so never returns the same tokens.
+    It draws the random bytes of 128 tokens together, to save system calls. A forked process has a session of its own.
     """
 
     def draw() -> list[bytes]:
@@ -67,5 +65,4 @@ def digest_of(token: bytes) -> bytes:
 
 
 def own_part(token: bytes) -> bytes:
-    """Return the secret of *token*."""
     return token[SESSION:]

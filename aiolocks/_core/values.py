@@ -73,7 +73,7 @@ class Waiter:
     """A caller that was in the queue when Redis was asked.
 
     Attributes:
-        host: The waiter's host. None if its session has not published it, or may not write its own key.
+        host: The waiter's host; None as for a `Holder`.
         pid: The waiter's process on that host; None as for *host*.
         holder: The ``holder=`` label of its `LockManager`; None until it has waited for a while.
         task: The name of the asyncio task that waits; None as for *holder*.
@@ -101,8 +101,7 @@ _START = "lease1."
 class Offer:
     """The content of the text that `hand_off` returns: the names, the secret of the lease, and its TTL.
 
-    It names no server. Anyone who reads the text can adopt or release the lease, so it must not appear in a log or an
-    error.
+    Anyone who reads the text can adopt or release the lease, so it must not appear in a log or an error.
     """
 
     kind: str

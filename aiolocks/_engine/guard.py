@@ -88,7 +88,7 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
     args: Arguments = (number, keep_ms, len(held.tokens), *held.tokens, *asked.words)
 
     async def ask(failures: int) -> object:
-        patience, unsent = route.patience_after(failures), until - context.clock()
+        patience, unsent = route.pipeline.patience_after(failures), until - context.clock()
         return await route.ask(script, args, patience, on_reply=_check, unsent=unsent)
 
     with Doing(f"guarding by {state.what}"):

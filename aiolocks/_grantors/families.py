@@ -77,12 +77,12 @@ class RenewalBatch:
         pipeline.submit(script, tuple(args), _renewed_together, renewal_patience(pipeline, shortest), tell)
 
 
-def renewal_patience(pipeline: Route, ttl: float) -> float:
+def renewal_patience(route: Route, ttl: float) -> float:
     """Return the timeout for the reply to a renewal.
 
     It is bounded, as a measured round trip includes delays of the loop: a dead link must be closed before the deadline.
     """
-    return max(0.25, min(1.0, ttl / 4), min(4 * pipeline.round_trip, ttl / 3))
+    return max(0.25, min(1.0, ttl / 4), min(4 * route.pipeline.round_trip, ttl / 3))
 
 
 def _renewed_together(call: PendingCall, reply: RawReply) -> None:

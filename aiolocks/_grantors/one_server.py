@@ -102,7 +102,8 @@ class RedisGrantor:
         context = self.context
         if context.undos.pausing:
             context.undos.go_ahead(self.kind, self.name)
-        pipeline, queues = self._route, self._queues
+        route, queues = self._route, self._queues
+        pipeline = route.pipeline
         line = queues.get(self._base) if queues else None
         if line is not None:
             line.expect(request)
@@ -118,7 +119,7 @@ class RedisGrantor:
         # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
         unsent = REPLY_TIMEOUT if request.wait else FIRST_CONNECT
-        call = pipeline.submit(self._grant, args, self._answered, patience, request, future, unsent, soon)
+        call = route.submit(self._grant, args, self._answered, patience, request, future, unsent, soon)
         request.sent(call, self)
         return future
 
@@ -142,7 +143,7 @@ class RedisGrantor:
 
     def _ask_on(self, request: Request, call: PendingCall, receive: CallReceiver) -> None:
         """Ask the same once more, for the same caller."""
-        route, patience = self._route, self._route.patience
+        route, patience = self._route, self._route.pipeline.patience
         request.sent(route.submit(self._grant, self._terms, receive, patience, request, call.reply_to, REPLY_TIMEOUT))
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
@@ -182,7 +183,8 @@ class RedisGrantor:
             return True
         late = self._route.late(self._is_release)
         if late is not None:
-            waiting = self.context.loop.call_later(self._route.patience, go_on)  # P13: it may never be answered
+            patience = self._route.pipeline.patience
+            waiting = self.context.loop.call_later(patience, go_on)  # P13: it may never be answered
             late.then(go_on)
         return late is not None
 
@@ -368,12 +370,13 @@ class RedisGrantor:
         if request.phase < Phase.ANSWERED and not request.unanswered:
             tell(False)  # nothing ever left
             return
-        pipeline = self._route
+        pipeline = self._route.pipeline
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         link = pipeline.ready
         args = self._undoing if link is None else self._undoing(request, link)
         # equivalent: constant, for speed
-        call = pipeline.submit(self._release, args, self._undone, patience, request, tell, pipeline.patience, soon=True)
+        unsent = pipeline.patience
+        call = self._route.submit(self._release, args, self._undone, patience, request, tell, unsent, soon=True)
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
@@ -435,7 +438,8 @@ class RedisGrantor:
         """Do as `ask_once` does, until local time *until*; each attempt is more patient than the one before."""
 
         def ask(failures: int) -> Awaitable[Any]:
-            return self.ask_once(verb, args, as_waiter=as_waiter, patience=self._route.patience_after(failures))
+            patience = self._route.pipeline.patience_after(failures)
+            return self.ask_once(verb, args, as_waiter=as_waiter, patience=patience)
 
         return await ask_until(ask, self.context.clock, until)
 

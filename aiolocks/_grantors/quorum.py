@@ -115,7 +115,7 @@ class Quorum(Composite):
 
     def _pause(self, attempts: int) -> float:
         """Return a random delay, in which a rival whose attempt met this one can win."""
-        round_trip = max(route.round_trip for route in self._routes)
+        round_trip = max(route.pipeline.round_trip for route in self._routes)
         first = max(0.005, min(2 * round_trip, MAX_PAUSE / 4))
         return random.uniform(0.5, 1.5) * min(first * 2.0 ** min(attempts, 8), MAX_PAUSE)
 

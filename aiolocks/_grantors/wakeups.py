@@ -215,7 +215,7 @@ class Wakeups:
         if self.polling:  # defect: W1-subscribed
             route = self.counter(self._tried_channel)
             count = _COUNT_OF_SHARD if of_shard(channel) else _COUNT
-            route.submit(count, (self._tried_channel,), self._counted, route.patience)
+            route.submit(count, (self._tried_channel,), self._counted, route.pipeline.patience)
         elif not of_shard(channel):
             self.recheck_all()
         else:

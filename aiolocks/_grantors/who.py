@@ -137,7 +137,8 @@ class SessionInfo:
             if request.asked_at is not None and now - request.asked_at >= request.terms.ttl / RENEWALS_PER_TTL:
                 self._name(request, _task_awaiting(request.turn))
         for channels, entry in self._entries.items():
-            unlinked = self._alone and self._route(entry).ready is None  # `connected` writes it over the next link
+            # `connected` writes it over the next link
+            unlinked = self._alone and self._route(entry).pipeline.ready is None
             if not entry.pending and not entry.refused and not unlinked:
                 self._write(channels, entry)
 

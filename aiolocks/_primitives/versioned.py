@@ -170,7 +170,7 @@ class Versioned(NameHints):
             raise closed_error("versioned", self._key)
         context = Session.of(self._pool).context
         route, script = context.pipeline.route(keys[0]), PreparedScript(load(f"versioned/{verb}"), keys)
-        patience = route.patience / 2
+        patience = route.pipeline.patience / 2
 
         async def ask() -> Any:
             nonlocal patience

@@ -1,9 +1,8 @@
 """Keeps the loop awake for a reply that comes soon: falling asleep and waking up takes longer than the reply.
 
-A loop with nothing to do sleeps until one of its sockets is ready. A server nearby answers a script within 50 µs. On a
-virtual machine, falling asleep and waking up costs as much again. So where replies come soon after each other, the loop
-keeps turning for the next reply, for a bounded time. In each turn it yields its processor to any other process that
-needs it, such as the server. Elsewhere the loop sleeps at once. This is competitive spinning (Karlin, Li, Manasse and
+A server nearby answers a script within 50 µs. On a virtual machine, falling asleep and waking up costs as much again.
+So where replies come soon after each other, the loop keeps turning for the next reply, for a bounded time, and in each
+turn yields its processor to any other process that needs it. This is competitive spinning (Karlin, Li, Manasse and
 Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991).
 
 Measured with a server on the same two virtual processors: one task that locks and unlocks without a pause is 1.6 times
@@ -24,8 +23,7 @@ SOON = 200e-6
 asleep when they came, and 50 to 100 µs if it was awake."""
 
 _LATELY = 1e-3
-"""Seconds for which a fast reply counts. A caller that asks less often finds the server's processor asleep too. Then
-the reply takes about as long whether the caller's processor is awake or not."""
+"""Seconds for which a fast reply counts. A caller that asks less often finds the server's processor asleep too."""
 
 
 @final
@@ -44,7 +42,6 @@ class BusyPoll:
         """The reply for which the loop is kept turning: the newest of several, as replies come in order."""
 
     def heard(self, now: float, took: float) -> None:
-        """Record that a reply has come, and how long it took."""
         self._soon_until = now + _LATELY if took < SOON else -math.inf
 
     def expect(self, request: "PendingCall") -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import TypeGuard, final
 
 import redis as redis_sync
@@ -12,11 +12,10 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.cluster import NodesManager, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
-from redis.backoff import NoBackoff
 
 from .._core.guard_commands import Encoder
 from .._core.untyped import RawConnection, untyped
-from .connection import Endpoint, connected
+from .connection import NEVER, Endpoint, connected
 
 log = logging.getLogger("aiolocks")
 
@@ -46,23 +45,20 @@ class Server(Endpoint):
         try:  # this takes milliseconds
             made: Retry = untyped(self._pool).make_connection().retry
         except OSError:  # it reads files, and there may be no file descriptor left
-            return Retry(NoBackoff(), 0)
+            return NEVER
         self._default_retry = made
         return made
 
 
 def behind_sentinels(pool: Pool) -> TypeGuard[SentinelConnectionPool]:
-    """Whether the client of *pool* asks Sentinels for its server."""
     return isinstance(pool, SentinelConnectionPool)
 
 
 def sentinels_of(pool: SentinelConnectionPool) -> list[Redis]:
-    """Return the clients of the Sentinels that *pool* asks."""
     return list(untyped(pool).sentinel_manager.sentinels)
 
 
 def service_of(pool: SentinelConnectionPool) -> str:
-    """Return the name that the Sentinels have for the server of *pool*."""
     return str(untyped(pool).service_name)
 
 
@@ -73,14 +69,10 @@ def in_memory(pool: Pool) -> bool:
 
 def server_of(pool: Pool) -> Hashable:
     """Return a value that identifies the server behind *pool*, equal for every pool of that server."""
-    if isinstance(pool, NodesManager):
-        return frozenset(pool.startup_nodes)
     options = pool.connection_kwargs
-    if behind_sentinels(pool):
-        sentinels = frozenset(place_of(sentinel.connection_pool) for sentinel in sentinels_of(pool))
-        return sentinels, service_of(pool), options.get("db")
-    address = tuple(options.get(key) for key in ("host", "port", "path", "db"))
-    return (*address, id(options.get("server")))
+    if isinstance(pool, NodesManager) or behind_sentinels(pool):
+        return place_of(pool), options.get("db")
+    return *(options.get(key) for key in ("host", "port", "path", "db")), id(options.get("server"))
 
 
 def place_of(pool: Pool) -> str:
@@ -89,23 +81,21 @@ def place_of(pool: Pool) -> str:
         return ",".join(sorted(pool.startup_nodes))
     options = pool.connection_kwargs
     if behind_sentinels(pool):
-        sentinels = ",".join(sorted(place_of(sentinel.connection_pool) for sentinel in sentinels_of(pool)))
+        sentinels = ",".join(sorted({place_of(sentinel.connection_pool) for sentinel in sentinels_of(pool)}))
         return f"{sentinels}/{service_of(pool)}"
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     return f"{place}/{options['db']}" if options.get("db") else str(place)
 
 
-def lifetime_of(pool: Pool) -> object:
-    """Return an object that lives as long as *pool* and allows weak references, which a `NodesManager` does not."""
-    return pool.read_load_balancer if isinstance(pool, NodesManager) else pool
-
-
 _MAX_LOGGED = 1000
+
+_logged: "weakref.WeakKeyDictionary[object, dict[Hashable, None]]" = weakref.WeakKeyDictionary()
 
 
 def warn_once(pool: Pool, what: Hashable, message: str, *args: object, level: int = logging.WARNING) -> None:
     """Log *message*, once per *pool* and *what*: sessions are short-lived, and one line is enough."""
-    logged = _logged.setdefault(lifetime_of(pool), {})
+    lives_as_long = pool.read_load_balancer if isinstance(pool, NodesManager) else pool  # it allows weak references
+    logged = _logged.setdefault(lives_as_long, {})
     if what not in logged:
         if len(logged) >= _MAX_LOGGED:
             del logged[next(iter(logged))]
@@ -118,19 +108,14 @@ def warn_of_missing_right(pool: Pool, right: str, therefore: str) -> None:
     warn_once(pool, right, "this Redis user lacks the right %s: %s", right, therefore)
 
 
-_logged: "weakref.WeakKeyDictionary[object, dict[Hashable, None]]" = weakref.WeakKeyDictionary()
-
-
 def encoder_of(pool: Pool) -> Encoder:
-    """Return the client's encoder, which turns values into bytes and back."""
+    encoder: Encoder
     if isinstance(pool, NodesManager):
         terms = (pool.connection_kwargs[term] for term in ("encoding", "encoding_errors", "decode_responses"))
-        return _make_encoder(*terms)
-    encoder: Encoder = untyped(pool).get_encoder()
+        encoder = untyped(RedisEncoder)(*terms)
+    else:
+        encoder = untyped(pool).get_encoder()
     return encoder
-
-
-_make_encoder: Callable[[str, str, bool], Encoder] = untyped(RedisEncoder)
 
 
 def pool_of(client: Client) -> Pool:

@@ -1,13 +1,11 @@
 """The nodes of a Redis Cluster: a pipeline to each node that is needed, and the node that has the slot of a name.
 
-What is known of the slots is a guess that is nearly always good. A node that no longer has a slot names the node that
-has it, and has not run the call. So the same call goes there, as after NOSCRIPT. A call that was given up never does,
-as its undo may be ahead of it by then. The slots are asked for again when the guess was wrong, and when a link is lost
-or refused. No call waits for that: with nothing known yet, any node will do.
+A node that no longer has a slot names the node that has it, and has not run the call. So the same call goes there, as
+after NOSCRIPT. The slots are asked for again after that, and when a link is lost or refused. No call waits for the
+answer: with nothing known yet, any node will do.
 
 While a slot is being moved, its old node serves the keys that are still there, and answers ASK for the others. The new
-node is then asked once, with the whole script, as it may not know it. If only some keys of a name have moved, both
-nodes answer TRYAGAIN, which is retried like CLUSTERDOWN.
+node is then asked once, with the whole script. If only some keys of a name have moved, both nodes answer TRYAGAIN.
 """
 
 import asyncio
@@ -18,7 +16,6 @@ from typing import Any, final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import AskError, MovedError, NoPermissionError
 
 from .._core.answers import RidingOut
@@ -26,7 +23,7 @@ from .._core.keys import SLOTS, slot_of
 from .._core.replies import RawReply
 from .._core.untyped import RawConnection, untyped
 from .clients import warn_of_missing_right
-from .connection import Connection, ConnectionCancelled, Endpoint, connected
+from .connection import NEVER, Connection, ConnectionCancelled, Endpoint, connected
 from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline
 from .scripts import Arguments, Command, PlainCommand, pack
 
@@ -39,8 +36,7 @@ _PATIENCE = 1.0
 """Timeout for the reply in seconds; then another node is asked."""
 
 _MAX_REDIRECTS = 5
-"""Maximum number of redirects of one call. Then its caller retries after a pause: during a failover, two nodes may send
-a call to each other."""
+"""Maximum number of redirects of one call: during a failover, two nodes may send it to each other."""
 
 _NO_ASKING = 10.0
 """Seconds without any ASKING, after Redis said that the user lacks the right to it."""
@@ -62,10 +58,8 @@ class Node(Endpoint):
         self._on_unreachable = on_unreachable
 
     async def connect(self) -> RawConnection:
-        terms = dict(self._manager.connection_kwargs)
+        terms = {name: term for name, term in self._manager.connection_kwargs.items() if name not in _NOT_OURS}
         make = terms.pop("connection_class")
-        for other in _NOT_OURS:
-            terms.pop(other, None)
         host, port = self.address
         connection = make(**terms, host=host, port=port)
         return await connected(connection, connection.connect)
@@ -74,15 +68,14 @@ class Node(Endpoint):
         self._on_unreachable(self.address)
 
     def retry(self) -> Retry:
-        return Retry(NoBackoff(), 0)  # the outages that a client would retry are retried in any case
+        return NEVER  # the outages that a client would retry are retried in any case
 
 
 _NOT_OURS = (
     "max_connections", "response_callbacks", "redis_connect_func", "oss_cluster_maint_notifications_handler",
     "maint_notifications_config",
 )  # fmt: skip
-"""Options that redis-py passes to its nodes and not to a connection, or that make a connection read from replicas or
-report to the user's client."""
+"""Options that are not for a connection, or that make it read from replicas or report to the user's client."""
 
 
 @final
@@ -107,10 +100,10 @@ class SlotMap:
             self.known.remove(address)
             self.known.append(address)
 
-    def next_to_ask(self, answers: Callable[[Address], bool]) -> Address:
-        """Return a node to ask for the slots: if possible, one that *answers*."""
+    def next_to_ask(self, linked: set[Address]) -> Address:
+        """Return a node to ask for the slots, if possible a *linked* node."""
         others = [address for address in self.known if address != self.doubted] or self.known
-        return next(filter(answers, others), others[0])
+        return next((address for address in others if address in linked), others[0])
 
     def failed(self, address: Address) -> bool:
         """Record that a node did not say the slots. Return True if another may."""
@@ -186,7 +179,6 @@ class Router:
         return self._pipelines.get(owner) or self.node(owner)
 
     def node(self, address: Address) -> Pipeline:
-        """Return the pipeline to the node at *address*."""
         pipeline = self._pipelines.get(address)
         if pipeline is None:
             node = Node(self._manager, address, self._unreachable)
@@ -196,14 +188,12 @@ class Router:
         return pipeline
 
     def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
-        """Return the retry policy, which is the same at all nodes; see `Pipeline.retry_policy`."""
+        """See `Pipeline.retry_policy`; it is the same at all nodes."""
         return self.node(self._map.known[0]).retry_policy(once=once)
 
-    def address_of(self, host: str, port: int, pipeline: Pipeline | None = None) -> Address:
+    def address_of(self, host: str, port: int, pipeline: Pipeline) -> Address:
         """Return the address of a node that the node of *pipeline* calls so. An empty *host* is that of *pipeline*."""
-        if not host and pipeline is not None:
-            host = _address(pipeline)[0]
-        return self._manager.remap_host_port(host, port)
+        return self._manager.remap_host_port(host or pipeline.endpoint.address[0], port)
 
     def moved(self, slot: int, address: Address) -> None:
         """Record that *slot* is at *address*, as the node that was thought to have it says."""
@@ -219,11 +209,10 @@ class Router:
 
     def doubt(self, pipeline: Pipeline) -> None:
         """Ask another node for the slots, as the node of *pipeline* says that it cannot serve."""
-        self._map.doubted = _address(pipeline)
+        self._map.doubted = pipeline.endpoint.address
         self.refresh()
 
     def may_ask(self) -> bool:
-        """Whether a call may go along with ASKING."""
         return self._clock() >= self._asking_from
 
     def may_not_ask(self) -> None:
@@ -236,7 +225,7 @@ class Router:
 
     def waited_for(self, pipeline: Pipeline) -> None:
         """Record that a call waits for a new link of *pipeline*: another node may take over its slots meanwhile."""
-        if _address(pipeline) in self._gone:
+        if pipeline.endpoint.address in self._gone:
             self.refresh()
 
     def refresh(self) -> None:
@@ -252,12 +241,10 @@ class Router:
     def close(self) -> None:
         """Close all links at once. A later call would open new links."""
         self._open = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._reporting is not None:
-            self._reporting.cancel()
-            self._reporting = None
+        for handle in (self._timer, self._reporting):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._reporting = None
         for pipeline in list(self._pipelines.values()):
             pipeline.close()
 
@@ -267,7 +254,6 @@ class Router:
         return bool(self._pipelines) and all(pipeline.stuck for pipeline in self._pipelines.values())
 
     def detach_in_fork(self) -> None:
-        """In a forked child: see `Connection.detach_in_fork`."""
         for pipeline in self._pipelines.values():
             pipeline.detach_in_fork()
 
@@ -275,7 +261,8 @@ class Router:
         self._timer = None
         self._refreshing = True
         self._refreshed_at = self._clock()
-        pipeline = self.node(self._map.next_to_ask(self._answers))
+        linked = {address for address, pipeline in self._pipelines.items() if pipeline.ready is not None}
+        pipeline = self.node(self._map.next_to_ask(linked))
         pipeline.submit(_SLOTS, (), self._on_slots, _PATIENCE, pipeline, unsent=_PATIENCE)
 
     def _on_slots(self, call: PendingCall, reply: RawReply) -> None:
@@ -286,9 +273,9 @@ class Router:
         if isinstance(reply, NoPermissionError):
             warn_of_missing_right(
                 self._manager, "+cluster|slots",
-                "which node took over from one that is gone is found out late, or never",
+                "which node took over from a lost node is found out late, or never",
             )  # fmt: skip
-        if self._map.failed(_address(call.subject)) and not isinstance(reply, ConnectionCancelled):
+        if self._map.failed(call.subject.endpoint.address) and not isinstance(reply, ConnectionCancelled):
             self.refresh()
 
     def _note_slots(self, reply: RawReply, pipeline: Pipeline) -> None:
@@ -311,11 +298,6 @@ class Router:
         former = None if owner is None else self._pipelines.get(owner)
         if former is not None and slot in self._routes:
             self._routes[slot].formers.add(former)
-
-    def _answers(self, address: Address) -> bool:
-        """Whether there is a link to the node at *address*, as far as is known."""
-        pipeline = self._pipelines.get(address)
-        return pipeline is not None and pipeline.ready is not None
 
     def _lost(self, address: Address) -> None:
         self._gone.add(address)
@@ -345,10 +327,6 @@ class Router:
         self.on_changed()
 
 
-def _address(pipeline: Pipeline) -> Address:
-    return pipeline.endpoint.address
-
-
 @final
 class SlotRoute(BaseRoute):
     """The way to the node that has one slot; takes the place of the `Pipeline` to one server."""
@@ -363,30 +341,7 @@ class SlotRoute(BaseRoute):
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline to the node that has the slot, as far as that is known."""
         return self.router.at(self.slot)
-
-    @property
-    def ready(self) -> Connection | None:
-        return self.pipeline.ready
-
-    @property
-    def round_trip(self) -> float:
-        return self.pipeline.round_trip
-
-    @property
-    def patience(self) -> float:
-        return self.pipeline.patience
-
-    @property
-    def undo_patience(self) -> float:
-        return self.pipeline.undo_patience
-
-    def patience_after(self, silences: int) -> float:
-        return self.pipeline.patience_after(silences)
-
-    def undo_patience_after(self, silences: int) -> float:
-        return self.pipeline.undo_patience_after(silences)
 
     def submit(
         self, command: Command, args: Arguments | ArgumentsLater, receiver: CallReceiver, patience: float,
@@ -431,7 +386,6 @@ class Redirect:
         self._asking = False
 
     def send(self, call: PendingCall, pipeline: Pipeline) -> None:
-        """Send *call* by another *pipeline*, or again by the same."""
         self.via = pipeline
         pipeline.resend(call)
 
@@ -463,7 +417,6 @@ class Redirect:
 
 
 def _redirects_of(calls: Iterable[PendingCall]) -> list[tuple[PendingCall, Redirect]]:
-    """Return the calls that may be sent elsewhere, each with what sends it."""
     return [(call, call.redirect) for call in calls if call.redirect is not None]
 
 

@@ -1,8 +1,7 @@
 """One connection to Redis that every task shares: requests leave in order, and replies come back in that order.
 
 redis-py opens the connection (address, TLS, credentials, handshake); only the bytes after the handshake are ours. No
-task runs here while the link is idle. `asyncio.run` cancels every task at its end, so the link stays open until the
-cancelled tasks have released their leases.
+task, which `asyncio.run` would cancel, runs while the link is idle, so cancelled tasks can still release their leases.
 """
 
 import asyncio
@@ -34,13 +33,12 @@ _MORE = object()
 """What hiredis returns while a reply is incomplete."""
 
 _READ = 65_536
-"""Bytes read at once, into a buffer that the link keeps. asyncio allocates 256 KiB for each reply instead, which can
-cost more than handling the reply."""
+"""Bytes read at once, into a buffer that the link keeps. asyncio would allocate 256 KiB for each reply."""
 
 _TOGETHER = 64
 """Maximum number of commands in one write. With more, the server would wait for us while we wait for it."""
 
-_NEVER = Retry(NoBackoff(), 0)
+NEVER = Retry(NoBackoff(), 0)
 
 _LIBRARY = ("driver_info", "lib_name", "lib_version")
 """Attributes of redis-py's connections that say which library connects, in its older and newer versions."""
@@ -69,14 +67,13 @@ class Endpoint:
         """Called when connecting failed (not when it was cancelled)."""
 
     def retry(self) -> Retry:
-        """Return the retry policy of the user's client."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Stop watching for failovers. A later `connect` starts again."""
 
     def detach_in_fork(self) -> None:
-        """In a forked child: see `Connection.detach_in_fork`."""
+        """See `Connection.detach_in_fork`."""
 
 
 class Connection:
@@ -114,18 +111,16 @@ class Connection:
         raise NotImplementedError
 
     def detach_in_fork(self) -> None:
-        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server.
-
-        There is nothing to do for the in-memory server: memory is not shared with the parent.
-        """
+        """In a forked child: give up this process's copy of the connection, unseen by the parent and the server."""
 
     def _refuse(self, receiver: Receiver | None) -> None:
         if receiver is not None:
             asyncio.get_running_loop().call_soon(receiver, self.lost)
 
-    def _unasked(self, reply: object) -> None:
-        """Take a reply to no request: a message, or a notice of maintenance or invalidation under RESP3."""
-        if self._on_push is not None:
+    def _received(self, reply: object) -> None:
+        if self.receivers and not isinstance(reply, hiredis.PushNotification):
+            self.receivers.popleft()(reply)
+        elif self._on_push is not None:  # a message, or a notice of maintenance or invalidation under RESP3
             try:
                 self._on_push(reply)
             except UNREADABLE:
@@ -199,10 +194,7 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
                 return
             if reply is _MORE:
                 return
-            if self.receivers and not isinstance(reply, hiredis.PushNotification):
-                self.receivers.popleft()(reply)
-            else:
-                self._unasked(reply)
+            self._received(reply)
 
     def pause_writing(self) -> None:
         self.full = True
@@ -243,8 +235,7 @@ def _lead_nowhere(descriptor: int) -> None:
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
     except OSError:
-        # No descriptor is free. The next file opened gets the number closed here, as no other thread runs in a forked
-        # child. If opening fails again, the number stays closed.
+        # No descriptor is free. The next file opened gets the number closed here: a forked child has no other thread.
         os.close(descriptor)
         with contextlib.suppress(OSError):
             os.open(os.devnull, os.O_RDWR)
@@ -292,10 +283,7 @@ class ReplyConnection(Connection):
                     reply = error
                 if self.receivers:
                     self._on_heard(self.receivers[0])
-                if self.receivers and not isinstance(reply, hiredis.PushNotification):
-                    self.receivers.popleft()(reply)
-                else:
-                    self._unasked(reply)
+                self._received(reply)
         except asyncio.CancelledError:
             self.close(ConnectionCancelled("Reading was cancelled."))
             raise
@@ -322,7 +310,7 @@ async def connected(connection: RawConnection, connect: Callable[[], Awaitable[N
     redis-py's handshake costs a round trip. So the handshake leaves out the name of the library (`Connection.library`)
     and the subscription to maintenance notices, which no code here reads.
     """
-    connection.retry = _NEVER
+    connection.retry = NEVER
     connection.health_check_interval = 0
     if hasattr(connection, "maint_notifications_config"):
         connection.maint_notifications_config = None
@@ -353,12 +341,8 @@ async def open_connection(
 ) -> Connection:  # fmt: skip
     """Return a link over a new connection. The caller bounds the time.
 
-    Args:
-        endpoint: Makes the connection.
-        on_push: Gets every message, on a link that expects no replies.
-        on_lost: Gets the reason why no more replies will come.
-        on_flow: Called when the link has become full, and when it has room again.
-        on_heard: Gets the receiver of the first reply of each batch that arrives.
+    *on_push* gets every message, on a link that expects no replies; *on_lost* the reason why no more replies will come;
+    *on_heard* the receiver of the first reply of each batch. *on_flow* is called when it is full or has room again.
     """
     connection = await endpoint.connect()
     connection.socket_timeout = None  # replies are bounded one by one, see pipeline
@@ -399,7 +383,7 @@ class Connector:
         """`stop` was called after the last `start`."""
 
     def start(self) -> None:
-        """Open a link, unless one is being opened."""
+        """Open a link, unless `busy`."""
         if not self.busy:
             self.busy, self.stopped = True, False  # equivalent: True, nothing waits for a link then
             task = background(self._run())
@@ -417,16 +401,14 @@ class Connector:
             link = await self._open()
         except Exception as error:
             self._endpoint.unreachable()
-            self._ended()
-            self._on_failed(error)
+            self._failed(error)
         except asyncio.CancelledError:
-            self._ended()
-            self._on_failed(ConnectionCancelled("Connecting was cancelled."))
+            self._failed(ConnectionCancelled("Connecting was cancelled."))
             raise
         else:
-            self._ended()
+            self.busy, self._task = False, None
             self._on_opened(link)
 
-    def _ended(self) -> None:
-        self.busy = False
-        self._task = None
+    def _failed(self, error: Exception) -> None:
+        self.busy, self._task = False, None
+        self._on_failed(error)

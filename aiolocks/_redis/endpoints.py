@@ -4,19 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import final
 
-from redis.asyncio import ConnectionPool
 from redis.asyncio.cluster import NodesManager
 
 from .clients import Pool, Server, behind_sentinels
 from .cluster import Router
-from .connection import Endpoint
 from .pipeline import Pipeline
 from .sentinel import SentinelPrimary
-
-
-def endpoint_of(pool: ConnectionPool, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> Endpoint:
-    """Return the endpoint of a client with this *pool*."""
-    return SentinelPrimary(pool, loop, clock) if behind_sentinels(pool) else Server(pool)
 
 
 def pipeline_of(
@@ -26,7 +19,8 @@ def pipeline_of(
     """Return the pipeline to the server of a client with this *pool*, or the router to the nodes of its Cluster."""
     if isinstance(pool, NodesManager):
         return Router(pool, loop, clock, on_lost, on_connected)
-    return Pipeline(endpoint_of(pool, loop, clock), loop, clock, on_lost, on_connected)
+    endpoint = SentinelPrimary(pool, loop, clock) if behind_sentinels(pool) else Server(pool)
+    return Pipeline(endpoint, loop, clock, on_lost, on_connected)
 
 
 @final
@@ -38,25 +32,19 @@ class Pipelines:
         on_connected: Callable[[], None],
     ) -> None:  # fmt: skip
         self.loop = loop
-        self._clock = clock
-        self._on_lost = on_lost
-        self._on_connected = on_connected
+        self._terms = loop, clock, on_lost, on_connected
         self._pipelines: dict[int, Pipeline | Router] = {}
 
     def of(self, pool: Pool) -> Pipeline | Router:
-        """Return the pipeline of the client with this *pool*."""
         pipeline = self._pipelines.get(id(pool))
         if pipeline is None:
-            pipeline = pipeline_of(pool, self.loop, self._clock, self._on_lost, self._on_connected)
-            self._pipelines[id(pool)] = pipeline
+            pipeline = self._pipelines[id(pool)] = pipeline_of(pool, *self._terms)
         return pipeline
 
     def close(self) -> None:
-        """Close all links at once."""
         for pipeline in self._pipelines.values():
             pipeline.close()
 
     def detach_in_fork(self) -> None:
-        """In a forked child: see `Connection.detach_in_fork`."""
         for pipeline in self._pipelines.values():
             pipeline.detach_in_fork()

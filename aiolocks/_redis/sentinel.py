@@ -3,8 +3,7 @@
 A primary that is replaced on purpose, or cut off, keeps answering for a while (up to 11 s were seen after SENTINEL
 FAILOVER on Redis 7.0). Leases that it grants or renews then are lost. So all Sentinels are asked every half second
 while there are links, and the newest configuration counts. A majority must answer, since each failover is known to a
-majority. A Sentinel that answers later counts as well. The requests use connections of our own, as the user's clients
-of Sentinels may belong to another loop.
+majority. The connections are our own, as the user's clients of Sentinels may belong to another loop.
 """
 
 import asyncio
@@ -66,7 +65,7 @@ class SentinelPrimary(Endpoint):
         self._epoch = -1
         self._address: Address | None = None
         self._remembered_until = -math.inf
-        """Until when that configuration counts more than an older one, which a majority may still have."""
+        """Time until which it counts more than an older configuration, which a majority may still have."""
 
     async def connect(self) -> RawConnection:
         """Return a connection to the primary.
@@ -74,12 +73,10 @@ class SentinelPrimary(Endpoint):
         Raises:
             MasterNotFoundError: No Sentinel names a primary that it considers up.
         """
-        future: asyncio.Future[_Inquiry] = self._loop.create_future()
-        inquiry = _Inquiry(
-            self._pool, lambda found: None if future.done() else future.set_result(found), self._end_others
-        )
+        answered = asyncio.Event()
+        inquiry = _Inquiry(self._pool, lambda _: answered.set(), self._end_others)
         inquiry.begin(self._sentinels)
-        await future
+        await answered.wait()
         address = self._newest(inquiry)
         if address is None:
             raise MasterNotFoundError(f"no primary of {service_of(self._pool)!r}: {inquiry.why()}")
@@ -87,7 +84,7 @@ class SentinelPrimary(Endpoint):
         return await connected(connection, lambda: connection.connect_to(address))
 
     def opened(self, connection: RawConnection, link: Connection) -> None:
-        """Close *link* when the Sentinels name another primary than the one that it leads to."""
+        """Close *link* as soon as the Sentinels name another primary than the server at its other end."""
         self._links = [(other, address) for other, address in self._links if other.lost is None]
         self._links.append((link, (connection.host, connection.port)))
         if self._timer is None and self._looking is None:
@@ -131,7 +128,6 @@ class SentinelPrimary(Endpoint):
         return self._address
 
     def _end_others(self, inquiry: "_Inquiry") -> None:
-        """Close the links to any other server."""
         primary = self._newest(inquiry)
         if primary is not None:
             where = "{}:{}".format(*primary)
@@ -152,9 +148,8 @@ class _State(NamedTuple):
 
     @classmethod
     def of(cls, reply: RawReply) -> "_State":
-        fields: dict[bytes, RawReply] = reply
-        if not isinstance(reply, dict):  # by RESP2
-            fields = dict(zip(reply[::2], reply[1::2], strict=True))
+        by_resp3 = isinstance(reply, dict)
+        fields: dict[bytes, RawReply] = reply if by_resp3 else dict(zip(reply[::2], reply[1::2], strict=True))
         address = fields[b"ip"].decode(), int(fields[b"port"])
         others = int(fields[b"num-other-sentinels"])
         return cls(fields[b"flags"].decode(), int(fields[b"config-epoch"]), address, others)
@@ -164,8 +159,7 @@ class _State(NamedTuple):
 class _Inquiry:
     """Asks all Sentinels at once. *on_result* is called when a majority has answered, or no more Sentinels will.
 
-    *on_newer* is called when a later answer has a newer configuration. At first only the Sentinel that led the failover
-    knows it.
+    *on_newer* is called when a later answer, as from the Sentinel that led the failover, has a newer configuration.
     """
 
     def __init__(
@@ -187,7 +181,6 @@ class _Inquiry:
         self._states: dict[str, _State | Exception] = {}
 
     def begin(self, sentinels: dict[str, Pipeline]) -> None:
-        """Ask."""
         self._missing, self._majority = len(sentinels), len(sentinels) // 2 + 1
         for place, pipeline in sentinels.items():
             pipeline.submit(_STATE, (self._service,), self._note, _PATIENCE, place, unsent=_PATIENCE)

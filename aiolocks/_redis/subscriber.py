@@ -1,8 +1,7 @@
 """Receives the wake-ups of a session, over one connection that is open while a caller waits.
 
 A wake-up is a hint. A waiter that misses it finds its grant at its next re-check. A session queues first and subscribes
-then, so an early grant passes it over but is not lost: after each subscription all waiters are re-checked. (Subscribing
-first would cost each first waiter a round trip, and the re-check is needed anyway.)
+then, which saves a round trip. As an early grant passes it over, all waiters are re-checked after each subscription.
 """
 
 import asyncio
@@ -41,8 +40,7 @@ class Subscriber:
         on_grant: Callable[[bytes, int, int, bytes], None], on_subscribed: Callable[[bytes], None],
         on_forbidden: Callable[[ResponseError], None], on_moved: Callable[[bytes], None] = lambda channel: None,
     ) -> None:  # fmt: skip
-        """*on_forbidden* gets the error of a server that this user cannot subscribe to. *on_moved* gets a shard channel
-        whose slot has moved to another node."""
+        """*on_forbidden* gets the error if this user may not subscribe, *on_moved* a channel whose slot has moved."""
         self._endpoint = endpoint
         self._loop = loop
         self._clock = clock
@@ -96,12 +94,10 @@ class Subscriber:
             self._link.close()
 
     def detach_in_fork(self) -> None:
-        """In a forked child: see `Connection.detach_in_fork`."""
         if self._link is not None:
             self._link.detach_in_fork()
 
     def close(self) -> None:
-        """Stop listening, at once."""
         self._wanted.clear()
         self._confirmed.clear()
         if self._retry is not None:
@@ -146,7 +142,6 @@ class Subscriber:
                 link.send(pack(("SSUBSCRIBE", channel)), None)
 
     def forget(self, channel: bytes) -> None:
-        """Treat *channel* as not subscribed."""
         self._wanted.discard(channel)
         self._confirmed.pop(channel, None)
         self._unused.pop(channel, None)
@@ -169,11 +164,10 @@ class Subscriber:
 
     def _pushed(self, message: RawReply) -> None:
         if isinstance(message, AskError):  # or MovedError
-            for channel in [
-                each for each in sorted(self._wanted) if of_shard(each) and slot_of(each) == message.slot_id
-            ]:
-                self.forget(channel)
-                self._on_moved(channel)
+            for channel in sorted(self._wanted):
+                if of_shard(channel) and slot_of(channel) == message.slot_id:
+                    self.forget(channel)
+                    self._on_moved(channel)
             return
         if isinstance(message, ResponseError):
             link, self._link = self._link, None

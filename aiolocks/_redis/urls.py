@@ -1,7 +1,7 @@
 """Makes a client from a URL, whose options redis-py parses.
 
-`memory://` is a server inside this process with the same Lua scripts, for demos, tests and single-process programs. It
-is fakeredis, which the extra 'memory' of aiolocks installs; it is imported when a client is made.
+`memory://` is a server inside this process, for demos, tests and single-process programs: fakeredis, which the extra
+'memory' of aiolocks installs, and which is imported when a client is made.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 
 from .._core.untyped import untyped
@@ -19,12 +18,10 @@ from .clients import Client, behind_sentinels, pool_of, sentinels_of
 
 SCHEME = "memory://"
 
+_SCHEMES = "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"
+
 _memories: dict[str, Any] = {}
 """The named in-memory servers, for as long as the process lives."""
-
-_SENTINEL_PORT = 26379
-_NODE_PORT = 6379
-"""Default ports of a Sentinel, and of a node of a Cluster."""
 
 _FOR_SENTINELS = "sentinel_"
 """Prefix of the options for Sentinels only."""
@@ -39,43 +36,34 @@ def client_of(url: str, **terms: Any) -> Any:
     The scheme is checked here, as redis-py's error would not name ours.
 
     Raises:
-        ValueError: A URL of another kind, or one that cannot be read.
+        ValueError: A URL of another kind, or a URL that cannot be read.
         ImportError: ``memory://`` without its extra.
     """
     if url.startswith(SCHEME):
         return memory_client(url)
     scheme, behind, rest = url.partition("://")
-    makers: dict[str, Callable[[str, str, dict[str, Any]], Client]] = {
-        "redis": _one_server, "rediss": _one_server, "unix": _one_server,
-        "redis+sentinel": _behind_sentinels, "rediss+sentinel": _behind_sentinels,
-        "redis+cluster": _of_cluster, "rediss+cluster": _of_cluster,
-    }  # fmt: skip
-    if not behind or scheme not in makers:
-        *others, last = (f"{known}://" for known in (*makers, "memory"))
-        raise ValueError(f"url must begin with {', '.join(others)} or {last}")
-    missing = _missing(scheme, rest)
+    if not behind or scheme not in _SCHEMES:
+        raise ValueError(f"url must begin with {', '.join(f'{known}://' for known in _SCHEMES)} or {SCHEME}")
+    _, hosts, path, _ = _split(rest)
+    make: Callable[[str, str, dict[str, Any]], Client]
+    missing = ""
+    if scheme.endswith("+sentinel"):
+        make, looks = _behind_sentinels, f"{scheme}://HOST:PORT,HOST:PORT/SERVICE/DB"
+        if not (hosts and path.partition("/")[0]):
+            missing = "service" if hosts else "Sentinel"
+    elif scheme.endswith("+cluster"):
+        make, looks = _of_cluster, f"{scheme}://HOST:PORT,HOST:PORT"
+    else:
+        make, looks = _one_server, "redis://HOST:PORT/DB, rediss://... or unix:///PATH"
+        if scheme == "unix" and not path:
+            missing = "socket"
     if missing:
-        raise ValueError(f"url names no {missing}: it looks like {_LOOKS[scheme]}")
+        raise ValueError(f"url names no {missing}: it looks like {looks}")
     try:
-        return makers[scheme](scheme, rest, terms)
+        return make(scheme, rest, terms)
     except (ValueError, TypeError):
         pass  # its text quotes the URL, which may hold the password, so it must not be the context of our error either
-    raise ValueError(
-        f"url cannot be read; it looks like {_LOOKS[scheme]}, with special characters of a password written as %XX"
-    )
-
-
-_ONE = "redis://HOST:PORT/DB, rediss://... or unix:///PATH"
-
-_LOOKS = {
-    "redis": _ONE,
-    "rediss": _ONE,
-    "unix": _ONE,
-    "redis+sentinel": "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB",
-    "rediss+sentinel": "rediss+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB",
-    "redis+cluster": "redis+cluster://HOST:PORT,HOST:PORT",
-    "rediss+cluster": "rediss+cluster://HOST:PORT,HOST:PORT",
-}
+    raise ValueError(f"url cannot be read; it looks like {looks}, with special characters of a password written as %XX")
 
 
 async def close_client(client: Client) -> None:
@@ -101,17 +89,16 @@ def memory_client(url: str) -> Redis:
     name = url.removeprefix(SCHEME).rstrip("/")
     if not set(name).isdisjoint("/?#@"):
         raise ValueError("memory:// takes a name and nothing else, such as memory://tests")
-    name = unquote(name)
-    server = FakeServer(version=(7,)) if not name else _memories.get(name)
-    if server is None:
-        server = _memories[name] = FakeServer(version=(7,))
+    server = FakeServer(version=(7,))
+    if name:
+        server = _memories.setdefault(unquote(name), server)
     client: Redis = FakeAsyncRedis(server=server)
     return client
 
 
 def _one_server(scheme: str, rest: str, terms: dict[str, Any]) -> Redis:
     client: Redis = untyped(Redis).from_url(f"{scheme}://{rest}", **terms)
-    usual = _usual_retry()  # redis-py's client from a URL has no retries: one lost reply would be an error
+    usual = Redis().get_retry()  # redis-py's client from a URL has no retries: one lost reply would be an error
     never = client.connection_pool.connection_kwargs.get("retry_on_timeout") is False
     if usual is not None and not never and "retry" not in terms:
         client.set_retry(usual)
@@ -137,34 +124,20 @@ def _split(rest: str) -> tuple[str, str, str, str]:
     return credentials + at, hosts, path.strip("/"), options
 
 
-def _missing(scheme: str, rest: str) -> str:
-    _, hosts, path, _ = _split(rest)
-    if scheme == "unix":
-        return "" if path else "socket"
-    if not scheme.endswith("+sentinel"):
-        return ""
-    if not hosts:
-        return "Sentinel"
-    return "" if path.partition("/")[0] else "service"
-
-
 def _behind_sentinels(scheme: str, rest: str, more: dict[str, Any]) -> Redis:
     credentials, hosts, path, options = _split(rest)
     service, _, database = path.partition("/")
-    ours, theirs = dict[str, str](), dict[str, str]()
-    for name, text in parse_qsl(options):
-        if name.startswith(_FOR_SENTINELS):
-            theirs[name.removeprefix(_FOR_SENTINELS)] = text
-        else:
-            ours[name] = text
+    ours = dict(parse_qsl(options))
+    prefixed = [name for name in ours if name.startswith(_FOR_SENTINELS)]
+    theirs = {name.removeprefix(_FOR_SENTINELS): ours.pop(name) for name in prefixed}
     shared = {name: text for name, text in ours.items() if name.startswith(_SHARED)}
     terms = _parsed(f"{credentials}localhost", database, ours) | more
     of_sentinels = _parsed("localhost", "", {**shared, **theirs}) | more
     if scheme == "rediss+sentinel":
         terms["ssl"] = of_sentinels["ssl"] = True
-    addresses = [_address(host, _SENTINEL_PORT) for host in hosts.split(",")]
+    addresses = [_address(host, 26379) for host in hosts.split(",")]
     manager = untyped(Sentinel)(addresses, sentinel_kwargs=of_sentinels)
-    usual = _usual_retry()
+    usual = Redis().get_retry()
     if usual is not None and terms.get("retry_on_timeout") is not False:
         terms.setdefault("retry", usual)
     client: Redis = manager.master_for(unquote(service), **terms)
@@ -178,17 +151,15 @@ def _of_cluster(scheme: str, rest: str, more: dict[str, Any]) -> RedisCluster:
     terms = _parsed(f"{credentials}localhost", "", dict(parse_qsl(options))) | more
     if scheme == "rediss+cluster":
         terms["ssl"] = True
-    nodes = [untyped(ClusterNode)(*_address(host, _NODE_PORT)) for host in hosts.split(",")]
+    nodes = [untyped(ClusterNode)(*_address(host, 6379)) for host in hosts.split(",")]
     client: RedisCluster = untyped(RedisCluster)(startup_nodes=nodes, **terms)
     return client
 
 
 def _parsed(server: str, database: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return redis-py's options for a server, without its address."""
-    terms: dict[str, Any] = dict(parse_url(urlunsplit(("redis", server, f"/{database}", urlencode(options), ""))))
-    for address in ("host", "port"):
-        terms.pop(address, None)
-    return terms
+    terms = dict(parse_url(urlunsplit(("redis", server, f"/{database}", urlencode(options), ""))))
+    return {name: term for name, term in terms.items() if name not in ("host", "port")}
 
 
 def _address(host: str, usual_port: int) -> tuple[str, int]:
@@ -196,7 +167,3 @@ def _address(host: str, usual_port: int) -> tuple[str, int]:
     if parts.hostname is None or "@" in host:
         raise ValueError("no host")
     return parts.hostname, parts.port or usual_port
-
-
-def _usual_retry() -> Retry | None:
-    return Redis().get_retry()

@@ -7,7 +7,7 @@ from redis.asyncio.sentinel import Sentinel
 
 from aiolocks._redis.clients import Server, place_of, pool_of, server_of
 from aiolocks._redis.connection import Connection
-from aiolocks._redis.endpoints import Pipelines, endpoint_of
+from aiolocks._redis.endpoints import Pipelines
 from aiolocks._redis.scripts import Arguments, PlainCommand
 from aiolocks._redis.sentinel import SentinelPrimary
 from tests.support.answering import SILENCE, Answering
@@ -58,9 +58,11 @@ def sentinel(*hosts: str) -> Sentinel:
 
 
 async def test_where_connections_lead_goes_by_the_client() -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(endpoint_of(Answering(lambda asked: 1), loop, clock), Server)
-    assert isinstance(endpoint_of(sentinel("a").master_for("locks").connection_pool, loop, clock), SentinelPrimary)
+    own = pipelines()
+    assert isinstance(own.of(Answering(lambda asked: 1)).route(b"").pipeline.endpoint, Server)
+    behind = own.of(sentinel("a").master_for("locks").connection_pool)
+    assert isinstance(behind.route(b"").pipeline.endpoint, SentinelPrimary)
+    own.close()
 
 
 def test_a_primary_behind_sentinels_is_known_by_them_and_its_service() -> None:

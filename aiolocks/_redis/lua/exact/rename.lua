@@ -1,4 +1,4 @@
--- Replace the token that was granted the lock by one that the holder chose.
+-- Replace the token that was granted the lock by a token that the holder chose.
 --
 -- KEYS[1]  holder     string  the token of the current holder
 -- KEYS[2]  tombstone  string  stops late requests of the old token

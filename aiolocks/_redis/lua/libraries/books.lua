@@ -1,5 +1,5 @@
--- The books of a semaphore and of modes: what is granted is counted, and written next to the leases, so that a script
--- need not ask about each holder. What a share counts, and what fits, is said by the primitive.
+-- The books of a semaphore and of modes: the granted shares are counted, and written next to the leases, so that a
+-- script need not ask about each holder. The primitive says what a share counts, and what fits.
 -- Needs the names: holders, meta, asking; of the primitive COUNTS, noted, counted, in_line, own, counts, other_fields,
 -- clear, count, unknown_share, judge; and `numbers` and `leases`.
 
@@ -7,9 +7,8 @@
 local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longest
 
 -- Grants a share to a token. Returns the fencing token, as a number and as text.
--- The keys outlive the leases, and never lose time: no lease ends later than after `longest`. The set lives a little
--- longer than needed, and while no session waits the hash is extended once a minute, so that not each grant extends
--- them.
+-- The keys outlive the leases, and never lose time. The set lives a little longer than needed, and while no session
+-- waits the hash is extended once a minute, so that not each grant extends them.
 local function grant(token, ttl_ms, share)
   local number = now_us
   if number <= newest then -- P8
@@ -80,8 +79,7 @@ local function by_share(tokens)
   return found
 end
 
--- Counts all holders. They need not be asked about if all count the same: none was ever granted a share larger than 1,
--- or the hash was deleted and nothing has been granted since.
+-- Counts all holders: at once, if no share was ever larger than 1, or nothing was granted since the hash was deleted.
 local function count_again()
   local left_ms = math.max(redis.call('PTTL', holders), 0)
   members, kept_until = redis.call('ZCARD', holders), now_ms + left_ms
@@ -117,9 +115,8 @@ local function remove_ended()
   first_end = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0
 end
 
--- Every script that cannot rely on the counts goes through here. All holders are counted if the witnesses differ (W21),
--- and what ended leases had becomes free. Nothing is changed if no lease has ended, so a request that the server then
--- refuses for lack of memory has changed nothing (W9).
+-- For scripts that cannot rely on the counts: counts all holders if the witnesses differ (W21), and frees the shares of
+-- ended leases. W9: it changes nothing if no lease has ended, as the server may then refuse for lack of memory.
 local function settle()
   settled = true
   local there = redis.call('ZCARD', holders)
@@ -211,8 +208,7 @@ local function take_back(token)
   note()
 end
 
--- Writes the terms of a live lease again, with a new fencing token: the hash was deleted while it was held. Returns the
--- fencing token.
+-- Writes the terms of a live lease again after the hash was deleted. Returns its new fencing token.
 local function describe_again(token, share)
   newest = math.max(newest + 1, now_us)
   newest_text = digits(newest)

@@ -1,6 +1,5 @@
 -- A mutex whose key holds the token alone, as redis-py's Lock and others write it. This is what differs from `mutex`.
--- Other libraries take and free the key without notifying the queue, so it is not known when it will be free, and
--- waiters re-check every 0.1 to 0.5 s (W6).
+-- Other libraries free the key without notifying the queue, so waiters re-check every 0.1 to 0.5 s (W6).
 -- Needs the names: holder, fence; and `mutex`.
 
 local grant_with_fence = grant

@@ -9,7 +9,6 @@ local function seconds_up()
   return type(told) == 'string' and tonumber(string.match(told, 'uptime_in_seconds:(%d+)'))
 end
 
--- The reply to a request that asks for an uptime, if the uptime is not known.
 local function uptime_unknown()
   return redis.error_reply(
     'NOPERM min_uptime has to know how long the server has been up: give this Redis user the right +info'
@@ -17,12 +16,11 @@ local function uptime_unknown()
 end
 
 -- equivalent: constant, -2 is larger
-local young_ms = -2 -- for how long the server is too young for what is asked of this script; -2: it is old enough
+local young_ms = -2 -- for how long the server is too young for a request or waiter; -2: it is old enough
 
 local uptime -- in seconds, asked once for all that come first in the queue; false if it is not known
 
--- True if the server is old enough for the first waiter. It is not if this user has no right to ask: the sessions of
--- the waiters have it, and re-check within a second.
+-- True if the server is old enough for the first waiter. Without the right to ask it is not: the waiters re-check soon.
 local function is_up_for(needed_s)
   if uptime == nil then
     uptime = seconds_up() or false
@@ -62,8 +60,7 @@ local function notify(other, token, number, terms)
   return not (type(reply) == 'table' and reply.err)
 end
 
--- Grants to a waiter of another session, if that session can be notified (W1). Returns false if not, and grants
--- nothing.
+-- Grants to a waiter of another session, if that session can be notified (W1). Returns false otherwise.
 local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, polls)
   if not polls and subscribers(head) == 0 then
     return false
@@ -85,8 +82,7 @@ local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, po
 end
 
 -- W18: tells the session of the first waiter to re-check in so many ms, when the cooling lease ends. If that is the
--- session that asks, a fence of -3 is added to the list *grants* of the reply. Without this the session would re-check
--- when the lease was expected to end, or in a second.
+-- session that asks, a fence of -3 is added to the list *grants* of the reply.
 local function tell_when(grants, left_ms)
   local head = redis.call('ZRANGE', queue, '0', '0')[1]
   if head == session then
@@ -96,11 +92,9 @@ local function tell_when(grants, left_ms)
   end
 end
 
--- Grants what is free to the first waiters, and notifies their sessions. Grants for the session that asks are added to
--- the list *grants* instead, as token, fence, ttl_ms. A fence of -1 means "refused", with the limit in force in place
--- of the TTL.
--- A fence of -2 means "more" (W21): something can still be free, and the session is to ask again. The session that asks
--- and the session of the first waiter are both told.
+-- Grants to the first waiters, and notifies their sessions. Grants for the session that asks are added to the list
+-- *grants* instead, as token, fence, ttl_ms. A fence of -1 means "refused", with the limit in force as the TTL. A fence
+-- of -2 means "more" (W21): something can still be free; this session and that of the first waiter are to ask again.
 -- W9: it cannot stop half-way. Its first write removes an entry or sets an expiry, which the server accepts even at its
 -- memory limit, and then all others. No session is notified before its entry is removed: a server that refuses all
 -- writes has then refused that one. PUBLISH and NUMSUB, which the user's rights can forbid, are protected calls.

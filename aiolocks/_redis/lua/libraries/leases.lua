@@ -23,8 +23,8 @@ local function instant()
   return now_us, digits(now_us)
 end
 
--- The last fencing token; the largest TTL in ms; the largest share; and whether the hash describes the leases. If it
--- does not, it was deleted while they were held.
+-- The last fencing token; the largest TTL in ms; the largest share; and whether the hash describes the leases, or was
+-- deleted while they were held.
 local newest, longest, heaviest, described
 
 -- As read from the hash, each a text or a number: the last fencing token, when the first lease ends at the earliest
@@ -36,9 +36,8 @@ local unwritten = false -- the counts have changed since they were written
 local MINUTE_US = 60000000
 
 -- How long the hash lives without use, in ms: twice the longest lease, and a day at least. If the limit of a semaphore
--- is pinned, the hash lives for 30 days at least. A `+` in front of `limit_text` pins it; with the sign it is still a
--- number, so an older version of these scripts reads the same limit. It gives the hash a day, and drops the pin if it
--- writes the limit.
+-- is pinned, the hash lives for 30 days at least. A `+` in front of `limit_text` pins it; an older version of these
+-- scripts reads the same number, but gives the hash a day, and drops the pin if it writes the limit.
 local function idle_life(ttl_ms)
   return math.max(string.sub(limit_text or '', 1, 1) == '+' and 30 * DAY_MS or DAY_MS, 2 * ttl_ms)
 end
@@ -47,8 +46,7 @@ local function is_live(token)
   return (redis.call('ZSCORE', holders, token) or 0) - now_ms > 0
 end
 
--- Returns the fencing token and the mark in a holder's terms. The fencing token is 0 if the hash was deleted; the mark
--- is empty if there is none.
+-- Returns the fencing token in a holder's terms, or 0 if the hash was deleted; and the mark, or an empty text.
 local function parts_of(terms)
   local number, mark = string.match(terms or '', '^%d+ (%d+) ?(%u?)$')
   return tonumber(number) or 0, mark or ''
@@ -121,8 +119,8 @@ local function cool(token, terms, min_hold_ms)
   end
 end
 
--- Looks at the leases from the place *first* on. Returns how many of them are cooling; when the last of these ends
--- (ms), or 0; and the place to continue from, or 0 after the last lease.
+-- Returns how many leases from the place *first* on are cooling; when the last of these ends (ms), or 0; and the place
+-- to continue from, or 0 after the last lease.
 local function count_kept()
   local from = tonumber(first)
   local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')
@@ -141,9 +139,8 @@ local function count_kept()
   return kept, last, #tokens == MOST and from + MOST or 0
 end
 
--- P9: after the clock stepped back, scores are further ahead than any lease can last. Nothing renews those of dead
--- holders, so each is lowered to now + the largest TTL, the most that a live holder was promised. Returns that time if
--- there were any.
+-- P9: after the clock stepped back, scores are further ahead than any lease can last, also those of dead holders. Each
+-- is lowered to now + the largest TTL, the most that a holder was promised. Returns that time if there were any.
 local function clamp()
   if longest == 0 then
     return -- the hash was deleted while leases were held

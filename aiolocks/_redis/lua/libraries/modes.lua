@@ -1,10 +1,8 @@
--- A name held in modes, some of which go together; the share of a holder is its mode: how the hash is read, and what of
--- it is free.
+-- A name held in modes, some of which go together: how the hash is read, and which modes fit. A share is a mode.
 -- The hash has the last fencing token and the largest TTL ever granted; `line` if there may be a queue; `mode fence
 -- [mark]` by the token of each holder; and `held`: the last fencing token when the holders of each mode were counted,
--- when the first lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each mode
--- that is held.
--- `asking` is the token of the request, or empty.
+-- when the first lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each held
+-- mode. `asking` is the token of the request, or empty.
 -- Needs the names: meta, asking; and `leases`.
 
 local COUNTS = 'held' -- the field with the counts
@@ -15,16 +13,12 @@ local COUNTS = 'held' -- the field with the counts
 local BESIDE = { '12345', '12', '135', '1', '13', '', '5' } -- defect: modes-beside
 local EXCLUSIVE, UPGRADE = 6, 7
 
--- Adding 0 makes a number of a text in half the time of `tonumber`.
 local known = redis.call('HMGET', meta, 'fence', 'ttl', 'held', 'line', asking)
 newest, longest, heaviest = (known[1] or 0) + 0, (known[2] or 0) + 0, 7 -- the largest there is
 newest_text, described = known[1], true
 local noted, in_line, own = known[3], known[4], known[5]
 
--- W21: the counts are never too small while their fencing token is the last one, the witness: only a grant adds to
--- them, and each grant writes both at once. An older version of these scripts writes them in another form, which is not
--- read. What that version removes, or Redis with the whole set, shows in the number of holders, which is compared
--- before a request is refused.
+-- W21: as in `semaphore`. An older version of these scripts writes the counts in another form, which is not read.
 local held = { 0, 0, 0, 0, 0, 0, 0 }
 local witness, pairs_held
 witness, first_end, kept_until, pairs_held = string.match(noted or '', '^(%d+) (%d+) (%d+)([ :%d]*) ')
@@ -35,8 +29,7 @@ for mode, number in string.gmatch(pairs_held or '', '(%d):(%d+)') do
   members = members + number
 end
 
--- Makes the field longer than 64 bytes. Redis then keeps the hash as a table; it would otherwise read through up to 128
--- packed fields for each field that is read.
+-- Makes the field longer than 64 bytes, so that Redis keeps the hash as a table, and not as packed fields.
 local DOTS = ' ..............................'
 
 local function counts()
@@ -56,7 +49,6 @@ local function clear()
   held = { 0, 0, 0, 0, 0, 0, 0 }
 end
 
--- Adds this many holders with a mode; a negative number removes them.
 local function count(mode, number)
   held[mode + 0] = held[mode + 0] + number
 end

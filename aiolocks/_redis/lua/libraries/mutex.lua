@@ -1,20 +1,16 @@
--- A mutex: one key with `token fence`, which lives as long as the lease. A third word is a mark (W16, W17, W18):
---   R  revoked: the lease goes on until its holder releases it or it ends, and nothing extends it
---   C  cooling: its holder has released it; it is no one's lease, but it keeps the name taken until it ends
---   O  offered: its holder has handed it off under a secret, which replaces its token until the lease is adopted
+-- A mutex: one key with `token fence`, which lives as long as the lease. A third word is a mark: R, C or O, as in
+-- `leases` (W16, W17, W18).
 -- An older version of these scripts does not know the third word. It tells a holder that renews that it holds nothing,
--- so the holder stops. It lets the guard of that lease write, because this is still the only holder. If an acquire of
--- the token was sent twice, it queues the token. It releases the lease like any other, and grants nothing that excludes
--- it.
+-- so the holder stops. It lets the guard of that lease write, because this is still the only holder. It queues the
+-- token if its acquire was sent twice, releases the lease like any other, and grants nothing that excludes it.
 -- Needs the names: holder, fence; queue, waiters, session for `hand_to_own_next`; and `numbers`.
 
 local function instant()
   return micros()
 end
 
--- P8: a fencing token is larger than all earlier ones, even if they were forgotten, because the clock has moved on. It
--- nearly always has, so the time is written first and compared afterwards. The key lives for a day. Returns the fencing
--- token, as a number and as text.
+-- P8: a fencing token is larger than all earlier ones, even if they were forgotten, because the clock has moved on. So
+-- the time is written first and compared afterwards. Returns the fencing token, as a number and as text.
 local function grant(token, ttl_ms)
   local number, text = micros()
   local last = redis.call('SET', fence, text, 'EX', '86400', 'GET') or 0
@@ -29,8 +25,7 @@ end
 
 -- W7, W4: hands a mutex that is being released to the next waiter of this session, which is the first in the queue.
 -- Returns the reply; or nil, and writes nothing, if that is its only waiter, asks for an uptime, or the clock stepped
--- back: `hand_over` then does it. That would do all of it, in twice the time. Here the holder is overwritten, and *last*,
--- its fencing token, is the last of all.
+-- back: `hand_over` then does it, in twice the time. Here the holder is overwritten, so *last* is its fencing token.
 -- W9: the first write removes a waiter, which is allowed at the memory limit, and then all writes are.
 local function hand_to_own_next(last)
   local first = redis.pcall('ZRANGE', waiters, '0', '1', 'WITHSCORES')
@@ -67,9 +62,7 @@ local function held_by()
   end
 end
 
--- W18: a released mutex stays taken until *min_hold_ms* after its grant. Returns the ms until then; 0 if the lease is
--- cooling already, and nothing changes; nil if it is to be released at once. After a step of the clock it is
--- *min_hold_ms* from now at most.
+-- W18: as in `leases`: a released mutex stays taken until *min_hold_ms* after its grant.
 local function cool(value, min_hold_ms)
   local _, number, mark = parts_of(value)
   if mark == 'C' then
@@ -91,8 +84,7 @@ local function last_fence(number)
   return number and number > 0 and number or tonumber(redis.call('GET', fence) or 0)
 end
 
--- P3: no lease is ever shortened, because its holder relies on what it was told before. There is one holder at most, so
--- its token is not compared.
+-- P3: as in `leases`. There is one holder at most, so its token is not compared.
 local function extend(_, ttl_ms)
   if redis.call('PTTL', holder) - ttl_ms < 0 then
     redis.call('PEXPIRE', holder, ttl_ms)
@@ -104,8 +96,7 @@ local function busy_for()
   return redis.call('PTTL', holder)
 end
 
--- For `hand_over`: the only lease ends by itself. There is nothing to ask, because a free mutex can always be granted
--- to one holder, and to no second one.
+-- For `hand_over`: the only lease ends by itself, and a free mutex can always be granted, to one holder.
 local backlog = false
 local can_grant, full
 

@@ -1,5 +1,4 @@
--- The clock of the server, the only one that scripts use, because clients' clocks differ; numbers as text; lists as
--- arguments.
+-- The server's clock, which all scripts use, as clients' clocks differ; numbers as text; lists as arguments.
 
 local DAY_MS = 86400000
 
@@ -10,14 +9,12 @@ local function micros()
   return text + 0, text
 end
 
--- Returns a number as text. Lua would print one of 15 digits or more as 1.79e+15. As an argument of a command it can
--- stay a number: Redis takes 17 digits.
+-- Returns a number as text: Lua would print 1.79e+15. As an argument of a command it can stay a number of 17 digits.
 local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Returns the entries of a list between two places as arguments; there must be at least one. Some managed servers
--- forbid `unpack`.
+-- Returns the entries of a list between two places, at least one, as arguments. Some managed servers forbid `unpack`.
 local function spread(list, from, to)
   if from >= to then
     return list[to]

@@ -6,8 +6,7 @@
 -- Needs the names: queue, waiters, session, channels, life_ms; highest for `enqueue`; entries for `recheck`; first for
 -- `count_waiting`; of the primitive busy_for, extend, instant.
 
--- Ends each entry, and makes it longer than 64 bytes. Redis then keeps the line as a skip list; it would otherwise read
--- through up to a hundred packed entries for each entry that is added or removed.
+-- Ends each entry, and makes it longer than 64 bytes, so that Redis keeps the line as a skip list, and not packed.
 local PADDING = ' ..............................'
 
 -- The session has shown that it lives. W3: its line expires *life_ms* from now; this is set, not extended. So a stopped
@@ -36,9 +35,8 @@ local function keep_queue(placed)
   return busy_ms
 end
 
--- Returns the channel on which a session is notified, and the commands for it. If *channels* ends with an open brace,
--- they are sharded channels of a Cluster: with what stands in the braces of the name's keys, each is in the slot of its
--- name, the only slot that a script can use. `channel_of` in keys.py tells the client the same.
+-- Returns the channel on which a session is notified, and the commands for it; see `channel_of` in keys.py. A script
+-- can use only sharded channels that are in the slot of its name.
 local function channel_of(other)
   if string.sub(channels, -1) == '{' then
     return channels .. string.match(queue, '{(.-)}') .. '}:' .. other, 'SPUBLISH', 'SHARDNUMSUB'
@@ -46,8 +44,7 @@ local function channel_of(other)
   return channels .. other, 'PUBLISH', 'NUMSUB'
 end
 
--- W1: NUMSUB on this node. The count that PUBLISH returns is 0 for subscribers on another node of a Cluster, and it
--- counts monitors with patterns.
+-- W1: NUMSUB on this node. PUBLISH returns 0 for subscribers on another node of a Cluster, and counts patterns.
 local function subscribers(other)
   local channel, _, count = channel_of(other)
   local reply = redis.pcall('PUBSUB', count, channel) -- defect: W9-count
@@ -97,8 +94,7 @@ end
 
 -- Adds a newcomer to the queue. Returns its ticket, and for how many ms the current lease lasts. A waiter that comes
 -- back keeps its old ticket, unless a clock that stepped back has made that one worse than a new one (W8).
--- *others* is true if there are a queue and a line of this session; the session then has its place, if it is in the
--- queue.
+-- *others* is true if there are a queue and a line of this session, which then has its place if it is in the queue.
 local function enqueue(entry, old_ticket, others)
   local newcomer = old_ticket == '0'
   local placed = others and newcomer and redis.call('ZRANK', queue, session)
@@ -126,8 +122,7 @@ end
 -- Answers each waiter that the session believes to have: with its ticket; or with minus the fencing token of its grant
 -- (the message was lost); or with 0 if it must ask again, because it is not known here or its grant has a mark.
 -- *fence_of* returns the fencing token and the mark for a token. *standing*, if given, returns the answer for a waiter
--- in line, or nil if it is to leave. W8: a re-check never creates a waiter.
--- Returns the answers, and 1 if the session had been passed over (W2).
+-- in line, or nil if it is to leave. W8: it never creates a waiter. W2: also returns 1 if the session was passed over.
 local function recheck(fence_of, standing)
   local in_queue = redis.call('ZRANK', queue, session)
   local answers, waiting = {}, false
@@ -166,8 +161,7 @@ local function recheck(fence_of, standing)
 end
 
 -- Returns the number of waiters in the sessions from the place *first* on, and the place to continue from, or 0 after
--- the last. They are counted in parts (W21): each session costs a command, and a script blocks the server for all
--- others.
+-- the last. W21: they are counted in parts, because each session costs a command.
 local MOST_COUNTED = 500 -- sessions -- defect: W21-sessions
 local function count_waiting()
   local from = tonumber(first)

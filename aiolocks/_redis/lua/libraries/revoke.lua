@@ -15,9 +15,8 @@ local function is_meant(number)
 end
 
 -- Marks the leases that are meant, and what has grown from them; or ends them, or only looks, as *tombstone_ms* says.
--- Unless it only looks, it always ends leases that are cooling or offered, because no body relies on them; their ms are
--- 0. One script takes some of the holders, in the order in which their leases end, so a lease that is renewed meanwhile
--- comes later.
+-- Unless it only looks, it ends leases that are cooling or offered, because no body relies on them; their ms are 0.
+-- It takes some holders, in the order in which their leases end, so a lease that is renewed meanwhile comes later.
 -- Returns the first part of the reply.
 local function revoke_some()
   local from, next_place = place == '' and '(' .. now_ms or place, ''

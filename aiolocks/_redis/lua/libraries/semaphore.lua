@@ -1,9 +1,8 @@
--- A semaphore, whose holders have permits as their share: how the hash is read, and what of it is free.
+-- A semaphore, whose holders have permits as their share: how the hash is read, and how many permits are free.
 -- The hash has the limit in force, the last fencing token, the largest weight (permits of one holder) and the largest
 -- TTL ever granted; `line` if there may be a queue; `permits fence [mark]` by the token of each holder; and `used`: the
--- permits in use, the number of holders they were counted over, the last fencing token at that time, when the first
--- lease ends at the earliest, and until when the set lives at least (ms). `asking` is the token of the request, or
--- empty.
+-- permits in use, the number of their holders, the last fencing token at that time, when the first lease ends at the
+-- earliest, and until when the set lives at least (ms). `asking` is the token of the request, or empty.
 -- Needs the names: meta, asking; and `leases`.
 
 local COUNTS = 'used' -- the field with the counts
@@ -23,8 +22,7 @@ used, count_of, witness, first_end, kept_until = string.match(noted or '', '^(%d
 local counted = witness and witness == known[2] -- defect: W21-witness
 used, members, first_end, kept_until = (used or 0) + 0, (count_of or 0) + 0, first_end or 0, kept_until or 0
 
--- Makes the field longer than 64 bytes. Redis then keeps the hash as a table; it would otherwise read through up to 128
--- packed fields for each field that is read.
+-- Makes the field longer than 64 bytes, so that Redis keeps the hash as a table, and not as packed fields.
 local SPACES = '                              '
 
 local function counts()
@@ -45,8 +43,7 @@ local function count(share, number)
   used = used + share * number
 end
 
--- W21: a holder of which nothing is known, because its field was deleted, counts as the largest weight there was; or as
--- the whole limit, if the weight was deleted too.
+-- W21: a holder whose field was deleted counts as the largest weight there was; or, if that is gone too, as the limit.
 local function unknown_share()
   return heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
 end

@@ -1,5 +1,5 @@
--- The undo of a request for a lease in a set: ends the lease of the token, or takes it out of the queue, and hands over
--- what is free. It runs where a script names this library: behind the fast path of `release`.
+-- The undo of a request for a lease in a set: ends the token's lease, or takes it out of the queue, and hands over.
+-- It runs where a script names this library: behind the fast path of `release`.
 -- Needs the names: token, terms, tombstone, tombstone_ms, min_hold_ms; of the primitive own; and `leases`, `books`,
 -- `queue` and `hand_over`.
 

@@ -14,8 +14,7 @@
 -- ARGV[5]  session    bytes   session that asks
 -- ARGV[6]  channels   bytes   prefix of every session's channel
 -- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
--- ARGV[8]  needed_s   int     minimum uptime of the server in seconds; left out: any; never given
---                             with the ticket +
+-- ARGV[8]  needed_s   int     minimum uptime of the server in seconds; left out: any; never with the ticket +
 -- returns  the fencing token if it was free; or minus the ticket, the short reply that the token waits; else
 --          {'granted', fencing token, grants for this session: the token, fencing token and ttl_ms of each}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}

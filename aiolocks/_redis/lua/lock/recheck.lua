@@ -1,4 +1,4 @@
--- Report the state of a session's waiters, keep them in the queue, and hand over what is free. Never creates a waiter.
+-- Report the state of a session's waiters, keep them in the queue, and hand over. Never creates a waiter.
 --
 -- KEYS[1]  holder    string  `token fence [mark]` of the current holder
 -- KEYS[2]  fence     string  last fencing token

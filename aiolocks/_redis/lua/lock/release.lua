@@ -12,8 +12,7 @@
 -- ARGV[5]  channels      bytes   prefix of every session's channel
 -- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
 -- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
--- ARGV[8]  min_hold_ms   int     the released lease blocks others until so long after its grant; left out: it ends at
---                                once
+-- ARGV[8]  min_hold_ms   int     the lease blocks others until so long after its grant; left out: it ends at once
 -- returns  1 if this ended a live lease, or the lease is cooling, else 0; or one text with that number and the grants
 --          for this session: the token, the fencing token and the ttl_ms of each, or a notice of `hand_over` (-2: more,
 --          -3: later)

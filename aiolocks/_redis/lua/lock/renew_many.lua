@@ -2,8 +2,7 @@
 --
 -- KEYS[1…]  holders  string  `token fence [mark]` of the current holder of each
 -- ARGV[1…]  terms    bytes   for each its token, and the minimum time that its lease lasts from now on (ms)
--- returns  for each 1; or 0 if the caller must ask `renew`, which says why: the token does not hold it, it has a mark,
---          or Redis refused it
+-- returns  for each 1; or 0, and `renew` says why: the token does not hold it, it has a mark, or Redis refused it
 local answers = {}
 for at, holder in ipairs(holders) do
   local token, ttl_ms = terms[2 * at - 1], terms[2 * at]

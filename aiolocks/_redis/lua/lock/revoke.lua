@@ -1,6 +1,5 @@
--- Revoke the lease: nothing extends it any more (W16). Or end it at once. Then hand over what is free.
---
--- Fencing tokens name the lease, so a request that is sent again cannot hit a later one.
+-- Revoke the lease: nothing extends it any more (W16). Or end it at once. Then hand over.
+-- Fencing tokens name the lease, so a request that is sent again cannot hit a later lease.
 --
 -- KEYS[1]  holder        string  `token fence [mark]` of the current holder
 -- KEYS[2]  fence         string  last fencing token

@@ -1,5 +1,4 @@
 -- Report who waits, for any kind of name. Changes nothing.
---
 -- W21: in parts, because each session costs a command, and each waiter three fields of the reply.
 --
 -- KEYS[1]  queue   zset  session -> ticket of its first waiter

@@ -9,19 +9,13 @@
 -- ARGV[1]  token      bytes   token of the request
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  mode       int     see `libraries/modes`
--- ARGV[4]  ticket     int     the ticket this token had before, or 0; 1: before all others; its complement (-1, …): do
---                             not wait
+-- ARGV[4]  ticket     int     as in `lock/grant`, but never +; or 1: before all others
 -- ARGV[5]  session    bytes   session that asks
 -- ARGV[6]  channels   bytes   prefix of every session's channel
 -- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
 -- ARGV[8]  needed_s   int     minimum uptime of the server in seconds; left out: any
--- returns  the fencing token if nothing excluded it; else
---          {'granted', fencing token, grants for this session…: the token, fencing token and ttl_ms of each}
---          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…}
---          {'busy', ms until a lease can end, grants…}
---          {'young', ms until the server has that uptime, grants…} if only the uptime is missing
+-- returns  as `lock/grant`, but never the short reply; or
 --          {'refused', 0, grants…} if there is nothing to upgrade, or -1 in place of 0 if that is revoked
---          {'withdrawn'} if nothing is granted to this token any more: it was undone, or its lease has a mark
 local asking = token
 -- uses     numbers, leases, modes, books, queue, hand_over, newcomer
 -- The set counts four times.

@@ -1,4 +1,4 @@
--- Report the state of a session's waiters, keep them in the queue, and hand over what is free. Never creates a waiter.
+-- Report the state of a session's waiters, keep them in the queue, and hand over. Never creates a waiter.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence [mark]`
@@ -8,10 +8,7 @@
 -- ARGV[2]  channels  bytes  prefix of every session's channel
 -- ARGV[3]  life_ms   int    how long the session counts as alive without a re-check
 -- ARGV[4…] entries   bytes  the waiters that the session believes to have
--- returns  {subscribers, ms until a lease can end, last fencing token, 1 if the session had been passed over, answers,
---          grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0 for a waiter
---          that must ask again: it is not known here
--- If something is free, and the server too young for the first waiter, its ms replace those of the lease.
+-- returns  as `lock/recheck`
 local asking = ''
 -- uses     numbers, leases, modes, books, queue, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- W9: this write is allowed at the memory limit, and then all are

@@ -12,13 +12,9 @@
 -- ARGV[5]  channels      bytes   prefix of every session's channel
 -- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
 -- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
--- ARGV[8]  min_hold_ms   int     the released lease blocks others until so long after its grant; left out: it ends at
---                                once
--- returns  1 if this ended a live lease, or the lease is cooling, else 0; or one text with that number and the grants
---          for this session: the token, the fencing token and the ttl_ms of each, or -3 and the ms after which to
---          re-check in place of the last two
--- If the counts are known and no session waits, only the count of its mode changes. No lease has ended if the first has
--- not.
+-- ARGV[8]  min_hold_ms   int     the lease blocks others until so long after its grant; left out: it ends at once
+-- returns  as `lock/release`
+-- If the counts are known, no session waits and not even the first lease has ended, only the count of its mode changes.
 local known = redis.call('HMGET', meta, token, 'held', 'fence', 'line')
 local mode = string.match(known[1] or '', '^(%d) %d+ ?R?$') -- not if it is cooling or offered
 local witness, ends, before, count, after =

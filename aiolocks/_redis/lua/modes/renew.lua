@@ -1,4 +1,3 @@
 -- As for a semaphore, but the name is held in modes.
---
 -- like     semaphore/renew
 -- uses     numbers, leases, modes, books

@@ -4,9 +4,7 @@
 -- KEYS[2]  meta     hash  fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue    zset  session -> ticket of its first waiter
 -- ARGV[1]  first    int   place of the first session whose waiters are counted, and of the first lease, from 0
--- returns  {leases, the same, waiters of those sessions, last fencing token, 0 for no limit, place to continue
---          from, or 0; or -1 if the first was asked for and ended leases still count: ask again; how many of those
---          leases are cooling (W18), and when the last of these ends (ms), or 0; and for each mode 1 if it fits}
+-- returns  as `semaphore/statistics`, where each lease has one permit; and for each mode 1 if it fits
 local asking = ''
 -- uses     numbers, leases, modes, books, queue
 settle()

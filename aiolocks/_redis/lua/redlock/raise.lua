@@ -1,15 +1,12 @@
--- Accept a fencing token that several servers must agree on, or refuse it (P8).
---
--- It is refused if a larger one was accepted here, or the same one for another token. So of two that a majority
--- accepts, the later is the larger.
+-- Accept a fencing token that several servers must agree on. P8: refuse it if a larger number was accepted here, or the
+-- same number for another token. So of two that a majority accepts, the later is the larger.
 --
 -- KEYS[1]  agreed   string  the largest fencing token accepted here, and whose it is; lives for a day
 -- KEYS[2]  fence    string  last fencing token of this server's grants, which continue from the accepted one
 -- ARGV[1]  token    bytes   token of the request
 -- ARGV[2]  number   int     the fencing token
 -- ARGV[3]  needed_s int     minimum uptime of the server in seconds; left out: any
--- returns  0 if it is accepted; else the larger or equal one that was accepted before; or minus the ms until the server
---          has that uptime (W22)
+-- returns  0 if it is accepted; else the number accepted before; or minus the ms until the server has that uptime (W22)
 -- uses     hand_over
 if needed_s then
   -- slow path

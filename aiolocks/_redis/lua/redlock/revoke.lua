@@ -1,11 +1,9 @@
--- Report who holds the name on this server; and if it is one of the leases that are meant, revoke it (W16) or end it at
--- once.
+-- Report who holds the name on this server; and if its lease is one of those meant, revoke it (W16) or end it at once.
 --
 -- KEYS[1]  agreed        string  the largest fencing token accepted here, and the token of its holder
 -- KEYS[2]  holder        string  `token fence [mark]` of the current holder
 -- ARGV[1]  tombstone_ms  int     0: mark it; else end it at once, and bury its token for so long
--- ARGV[2…] meant         bytes   the secret parts of the tokens that are meant, the same on all servers; none: only
---                                look
+-- ARGV[2…] meant         bytes   the secret parts of the tokens meant, the same on all servers; none: only look
 -- returns  {the secret part of the holder's token, or an empty text if none is left; its fencing token, or 0 if that
 --          was not accepted here; ms until its lease ends}
 -- uses     mutex, revoke

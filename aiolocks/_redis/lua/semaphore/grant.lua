@@ -9,24 +9,17 @@
 -- ARGV[1]  token      bytes   token of the request
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     how many it wants
--- ARGV[4]  ticket     int     the ticket this token had before, or 0; its complement (-1, …): do not wait; or
---                             +: the first request of the token, for which a short reply is enough
+-- ARGV[4]  ticket     int     as in `lock/grant`
 -- ARGV[5]  session    bytes   session that asks
 -- ARGV[6]  channels   bytes   prefix of every session's channel
 -- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
 -- ARGV[8]  limit      int     the limit of this process, or 0: the limit in force
 -- ARGV[9]  declare    int     1: put that limit in force for all, unless the one in force is pinned
--- ARGV[10] needed_s   int     minimum uptime of the server in seconds; left out: any; never given
---                             with the ticket +
--- returns  the fencing token if so many were free and no limit is declared; or minus the ticket, the short reply that
---          the token waits, and that the limit in force is that of this process; else
---          {'granted', fencing token, grants for this session…: the token, fencing token and ttl_ms of each, limits}
---          {'queued', ticket, ms until a lease can end, last fencing token, subscribers, grants…, limits}
---          {'busy', ms until a lease can end, grants…, limits}
---          {'young', ms until the server has that uptime, grants…, limits} if only the uptime is missing
---          {'refused', limit in force, or 0 if there is none and this process has none, grants…, limits};
---          {'withdrawn'} if nothing is granted to this token any more: it was undone, or its lease has a mark;
---          limits are two fields: the limit before, if this has changed it, else 0; and the limit in force
+-- ARGV[10] needed_s   int     minimum uptime of the server in seconds; left out: any; never with the ticket +
+-- returns  as `lock/grant`, but the fencing token alone only if no limit is declared, and minus the ticket only if the
+--          limit in force is that of this process; or
+--          {'refused', limit in force, or 0 if there is none and this process has none, grants…};
+--          each list except {'withdrawn'} ends with the limit before, if this has changed it, else 0; and that in force
 local asking = token
 -- uses     numbers, leases, semaphore, books, queue, hand_over, newcomer
 -- The set counts four times.

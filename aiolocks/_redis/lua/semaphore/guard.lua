@@ -6,8 +6,7 @@
 -- ARGV[2]  keep_ms  int     how long a request that was sent before can still arrive
 -- ARGV[3]  names    int     how many names the lease holds
 -- ARGV[4…] words    bytes   the token of each name; then, for each command, the number of its words and the words
--- returns  the replies up to the first error, as an array in Redis's protocol; 0 if one of the tokens does not hold its
---          name, or -2 if that is revoked, and nothing was run; -1 if a later run has overtaken this one
+-- returns  as `lock/guard`
 local holders, meta
 -- uses     numbers, leases, guard
 local before = answered()

@@ -2,8 +2,7 @@
 --
 -- KEYS[1…]  keys   zset, hash  for each lease the `holders` and the `meta`, as in `renew`, also of a name in modes
 -- ARGV[1…]  terms  bytes       for each its token, and the minimum time that it lasts from now on (ms)
--- returns  for each 1; or 0 if the caller must ask `renew`, which says why: the token holds nothing, it has a mark,
---          Redis refused it, or there is more to write than the end of the lease
+-- returns  as `lock/renew_many`; 0 also if there is more to write than the end of the lease
 local holders, meta
 -- uses     numbers, leases
 local answers = {}

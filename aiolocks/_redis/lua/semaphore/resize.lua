@@ -1,5 +1,4 @@
--- Put a limit in force for all processes, and hand over what a higher one frees. A lower one revokes nothing. While a
--- limit is pinned, no declaration changes it.
+-- Put a limit in force for all, and hand over. A lower limit revokes nothing. No declaration changes a pinned limit.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta      hash   limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`

@@ -1,6 +1,4 @@
--- Revoke leases: nothing extends them any more (W16). Or end them at once. Then hand over what is free.
---
--- Fencing tokens name the leases, so a request that is sent again cannot hit a later one.
+-- Revoke leases: nothing extends them any more (W16). Or end them at once. Then hand over.
 --
 -- KEYS[1]  holders       zset   token -> server time (ms) at which its lease ends
 -- KEYS[2]  meta          hash   the counts; and token -> `permits fence [mark]`
