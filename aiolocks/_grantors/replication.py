@@ -73,7 +73,7 @@ class Replication:
 
         A caller that no longer needs it cancels it.
         """
-        future: asyncio.Future[int] = self.pipeline.loop.create_future()
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(written, replicas, bound, future))
         if not self._on_its_way:  # defect: W13-together
             self._wait()

@@ -194,7 +194,10 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
                 return
             if reply is _MORE:
                 return
-            self._received(reply)
+            if self.receivers and not isinstance(reply, hiredis.PushNotification):
+                self.receivers.popleft()(reply)  # as `_received` does, for speed
+            else:
+                self._received(reply)
 
     def pause_writing(self) -> None:
         self.full = True

@@ -308,7 +308,7 @@ class Pipeline(BaseRoute):
     ) -> None:  # fmt: skip
         """*on_connected* may submit calls to be sent over a new link before all that wait; *on_push* gets messages."""
         self.endpoint = endpoint
-        self.loop = loop
+        self.pipeline = self  # as of any route
         self._clock = clock
         self._on_lost = on_lost
         self._on_connected = on_connected
@@ -381,11 +381,6 @@ class Pipeline(BaseRoute):
 
     def route(self, key: bytes) -> "Pipeline":
         """Return itself: the server has all names."""
-        return self
-
-    @property
-    def pipeline(self) -> "Pipeline":
-        """The pipeline of this route: itself."""
         return self
 
     def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
