@@ -94,11 +94,7 @@ class HierarchicalMode(Acquirable):
 
     def __init__(self, client: Client, path: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, path, prefix, options)
-        names = path.split("/")
-        if not all(names):
-            raise ValueError(f'path must be names separated by "/", none of them empty, not {path!r}')
-        starts = range(1, len(names) + 1)  # defect: levels-above
-        self._levels = [Keys(prefix, self._kind, "/".join(names[:depth]), path=True) for depth in starts]
+        self._levels = _levels(prefix, self._kind, path)
         *self._above, self._keys = self._levels
         self._each, self._modes_above = [self._keys], tuple(_ABOVE)
         self._modes = [_ABOVE[mode]] * len(self._above) + [mode]
@@ -167,3 +163,11 @@ class HierarchicalMode(Acquirable):
 def _held(keys: Keys, mode: int) -> bytes:
     """Return the name under which `Holdings` lists a level that is held in *mode*."""
     return b"%b %d" % (keys.base, mode)
+
+
+def _levels(prefix: str, kind: str, path: str) -> list[Keys]:
+    names = path.split("/")
+    if not all(names):
+        raise ValueError(f'path must be names separated by "/", none of them empty, not {path!r}')
+    # defect: levels-above
+    return [Keys(prefix, kind, "/".join(names[:depth]), path=True) for depth in range(1, len(names) + 1)]

@@ -44,7 +44,7 @@ OF_MODES: dict[str, Defect] = {
 
 OF_PARTS: dict[str, Defect] = {
     "no-intentions-above": Defect(
-        instead("levels-above", "starts = [len(names)]"),
+        instead("levels-above", 'return [Keys(prefix, kind, "/".join(names), path=True)]'),
         ("C1", "C2"),
         ("hierarchy",),
     ),
