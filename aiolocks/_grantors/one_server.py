@@ -102,8 +102,7 @@ class RedisGrantor:
         context = self.context
         if context.undos.pausing:
             context.undos.go_ahead(self.kind, self.name)
-        route, queues = self._route, self._queues
-        pipeline = route.pipeline
+        route, pipeline, queues = self._route, self._route.pipeline, self._queues
         line = queues.get(self._base) if queues else None
         if line is not None:
             line.expect(request)
@@ -370,13 +369,12 @@ class RedisGrantor:
         if request.phase < Phase.ANSWERED and not request.unanswered:
             tell(False)  # nothing ever left
             return
-        pipeline = self._route.pipeline
+        route, pipeline = self._route, self._route.pipeline
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         link = pipeline.ready
         args = self._undoing if link is None else self._undoing(request, link)
         # equivalent: constant, for speed
-        unsent = pipeline.patience
-        call = self._route.submit(self._release, args, self._undone, patience, request, tell, unsent, soon=True)
+        call = route.submit(self._release, args, self._undone, patience, request, tell, pipeline.patience, soon=True)
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:

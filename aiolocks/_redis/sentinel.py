@@ -148,8 +148,9 @@ class _State(NamedTuple):
 
     @classmethod
     def of(cls, reply: RawReply) -> "_State":
-        by_resp3 = isinstance(reply, dict)
-        fields: dict[bytes, RawReply] = reply if by_resp3 else dict(zip(reply[::2], reply[1::2], strict=True))
+        fields: dict[bytes, RawReply] = reply
+        if not isinstance(reply, dict):  # by RESP2
+            fields = dict(zip(reply[::2], reply[1::2], strict=True))
         address = fields[b"ip"].decode(), int(fields[b"port"])
         others = int(fields[b"num-other-sentinels"])
         return cls(fields[b"flags"].decode(), int(fields[b"config-epoch"]), address, others)
