@@ -385,7 +385,7 @@ class RedisGrantor:
         session, channels, life_ms = self._address(request)
         session = request.place.session or session  # a session that polls may have another name by now
         if request.unanswered:
-            session = next(filter(None, map(_asked_as, reversed(request.unanswered))), session)
+            session = next((name for name in map(_asked_as, reversed(request.unanswered)) if name), session)
         entry = request.queue_terms() if request.extensions else request.terms.text
         waits = 1 if self._queues and self._base in self._queues else 0
         args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms, waits)
