@@ -137,7 +137,7 @@ class Candidacy:
 
     async def _stand(self) -> Lease:
         """Wait until elected."""
-        outage = Outage(self._lock)
+        outage = Outage(self._lock.name)
         timeout = None
         while True:
             try:
@@ -187,9 +187,9 @@ class Outage:
     Its state is `_backoff`, and the time from which the next line is due.
     """
 
-    def __init__(self, what: object) -> None:
-        """*what* is asked about, for the log."""
-        self._what = what
+    def __init__(self, name: str) -> None:
+        """*name* is that of the election, for the log."""
+        self._name = name
         self._backoff = Backoff(_FIRST_PAUSE, _MAX_PAUSE, jitter=0.5)
         self._next_line = 0.0
 
@@ -199,7 +199,9 @@ class Outage:
             raise error
         now = asyncio.get_running_loop().time()
         if not self._backoff.failures or now >= self._next_line:
-            log.warning("%r: Redis cannot be asked, trying again: %s: %s", self._what, type(error).__name__, error)
+            log.warning(
+                "election %r: Redis cannot be asked, trying again: %s: %s", self._name, type(error).__name__, error
+            )
             self._next_line = now + _LOG_INTERVAL
         await asyncio.sleep(self._backoff.failed())
 

@@ -178,7 +178,7 @@ class Election(NameHints):
         Raises:
             RedisError: As for `run`. Cancelling is harmless.
         """
-        outage, known = Outage(self._lock), cast("int | Unset | None", UNSET)
+        outage, known = Outage(self.name), cast("int | Unset | None", UNSET)
         while True:
             try:
                 leader = await self.leader()
