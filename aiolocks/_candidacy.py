@@ -23,6 +23,7 @@ import asyncio
 import enum
 import inspect
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar, cast, final
@@ -92,6 +93,7 @@ class Candidacy:
         self._loop = asyncio.get_running_loop()
         self._cancellations = task.cancelling()
         self._pid = os.getpid()
+        self._outage = Outage(lock.name)
         self._scope = anyio.CancelScope()
         self._term_over = asyncio.Event()
 
@@ -137,17 +139,19 @@ class Candidacy:
 
     async def _stand(self) -> Lease:
         """Wait until elected."""
-        outage = Outage(self._lock.name)
         timeout = None
         while True:
             try:
-                return await self._lock.acquire(timeout=timeout)
+                lease = await self._lock.acquire(timeout=timeout)
             except AcquireTimeoutError:  # Redis has answered that another process leads
-                outage.over()
+                self._outage.over()
                 timeout = None
             except (RedisError, OSError) as error:
-                await outage.pause(error)
+                await self._outage.pause(error)
                 timeout = self._patience
+            else:
+                self._outage.over()
+                return lease
 
     async def _serve(self, lease: Lease, lead: Callable[[Lease], Awaitable[T]]) -> T | Unset:
         """Lead under *lease*. Return the result of *lead*, or UNSET if it did not lead until the end."""
@@ -184,21 +188,22 @@ class Candidacy:
 class Outage:
     """The pauses and the log lines while Redis cannot be asked.
 
-    Its state is `_backoff`, and the time from which the next line is due.
+    Its state is `_backoff`, and the time from which the next line is due. Invariant: one line a minute at most, also
+    if Redis comes and goes.
     """
 
     def __init__(self, name: str) -> None:
         """*name* is that of the election, for the log."""
         self._name = name
         self._backoff = Backoff(_FIRST_PAUSE, _MAX_PAUSE, jitter=0.5)
-        self._next_line = 0.0
+        self._next_line = -math.inf
 
     async def pause(self, error: Exception) -> None:
         """Wait before the next attempt. Raise *error* if no attempt can help."""
         if isinstance(error, _PERMANENT) or "WRONGTYPE" in str(error):
             raise error
         now = asyncio.get_running_loop().time()
-        if not self._backoff.failures or now >= self._next_line:
+        if now >= self._next_line:
             log.warning(
                 "election %r: Redis cannot be asked, trying again: %s: %s", self._name, type(error).__name__, error
             )

@@ -3,12 +3,12 @@
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import ClassVar, Literal, TypedDict, TypeVar, cast, final
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, TypeVar, cast, final
 
 from redis.exceptions import RedisError
 
 from ._candidacy import Candidacy, Outage
-from ._core.hints import NameHints, explains_misuse
+from ._core.hints import NameHints, explains_misuse, held_by_mode
 from ._core.options import UNSET, Duration, Replicas, Unset, check_timeout, options_of
 from ._core.timing import RENEWALS_PER_TTL
 from ._core.values import Holder, Waiter
@@ -204,6 +204,9 @@ class Election(NameHints):
         The process that led stands again, at the end of the queue.
         """
         return await self._lock.revoke(fencing_token=fencing_token, force=force, timeout=timeout)
+
+    if not TYPE_CHECKING:  # type checkers know without it
+        __aenter__ = __aexit__ = __enter__ = __exit__ = held_by_mode
 
     def __repr__(self) -> str:
         candidacy = self._candidacy

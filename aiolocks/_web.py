@@ -1,19 +1,18 @@
-"""Shared by `aiolocks.fastapi` and `aiolocks.aiohttp`: the lock around a request, and what runs in the background.
+"""Shared by `locked` of `aiolocks.fastapi` and of `aiolocks.aiohttp`: its arguments, and the lock around a request.
 
-The one rule of `locked`: until the response has begun, an error becomes an HTTP answer. Afterwards the error itself is
-raised, so that the response is cut off.
+The one rule: until the response has begun, an error becomes an HTTP answer. Afterwards the error itself is raised, so
+that the response is cut off.
 """
 
 import asyncio
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from string import Formatter
-from typing import Any, Literal, Protocol, cast, final
+from typing import Any, Literal, Protocol, final
 
-import anyio
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -21,8 +20,6 @@ from ._core.background import LAST_GRACE
 from ._core.errors import AcquireTimeoutError, LeaseLostError
 from ._core.keys import check_name
 from ._core.options import Duration, TrackedOptions, check_seconds, check_timeout
-from ._core.timing import Backoff
-from ._election import Election
 from ._engine.lease import Lease
 from ._grantors.session import Session
 from ._manager import LockManager, check_manager
@@ -45,12 +42,6 @@ LOST = "lease lost"
 """Reason in the close frame of a WebSocket whose lease was lost."""
 
 _POLL_INTERVAL = 0.002
-
-_FIRST_PAUSE = 1.0
-"""Seconds after which a candidate stands again whose `lead` has failed. The longest pause is its TTL."""
-
-Leads = Mapping[str, Callable[[Lease], Awaitable[object]]]
-"""The functions that lead in the background, by the name of their election."""
 
 _FIELD = re.compile(r"[^\W\d][\w-]*")
 
@@ -173,65 +164,6 @@ async def releases(manager: LockManager) -> None:
         if not unreleased() and not context.undos.begun_since(now - LAST_GRACE):
             return
         await asyncio.sleep(_POLL_INTERVAL)
-
-
-def check_background(background: Leads | None) -> Leads:
-    """Return *background*, or no functions if it is None. Raise TypeError or ValueError if it is wrong."""
-    given: object = background
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise TypeError(f'background must be a mapping such as {{"scheduler": lead}}, not {type(given).__name__}')
-    leads = dict(cast("Leads", given))
-    for name, lead in leads.items():
-        check_name(name)
-        if not callable(lead):
-            raise TypeError(f"background must have a coroutine function for {name!r}, not {lead!r}")
-    return leads
-
-
-@asynccontextmanager
-async def in_background(manager: LockManager, leads: Leads) -> AsyncGenerator[None]:
-    """Stand for the election of each name while this block lasts, and call its function when elected.
-
-    At the end, the functions are cancelled until they end, for a TTL at most.
-    """
-    scope, loop = anyio.CancelScope, asyncio.get_running_loop()
-    candidates = [(manager.election(name), lead, scope()) for name, lead in leads.items()]
-    tasks = {loop.create_task(_stand(*each), name=f"election {each[0].name!r}"): each for each in candidates}
-    try:
-        yield
-    finally:
-        for _, _, each in candidates:
-            each.cancel()  # not `Task.cancel`, which would reach into the shields of a function that cleans up
-        if tasks:
-            _, left = await asyncio.wait(tasks, timeout=max(election._ttl for election, _, _ in candidates))
-            for task in left:
-                log.error("%r: it has not ended a TTL after its cancellation; the shutdown goes on", tasks[task][0])
-
-
-async def _stand(election: Election, lead: Callable[[Lease], Awaitable[object]], scope: anyio.CancelScope) -> None:
-    """Run *election* in *scope* until *lead* returns. After an exception, stand again."""
-    clock, ttl = asyncio.get_running_loop().time, election._ttl
-    backoff, elected_at = Backoff(_FIRST_PAUSE, max(_FIRST_PAUSE, ttl)), clock()
-
-    async def noting(lease: Lease) -> None:
-        nonlocal elected_at
-        elected_at = clock()
-        await lead(lease)
-
-    with scope:
-        while True:
-            try:
-                await election.run(noting)
-            except Exception as error:
-                if clock() - elected_at > ttl:  # it had worked for a while
-                    backoff.reset()
-                pause = backoff.failed()
-                log.error("%r: failed, and stands again in %g s", election, pause, exc_info=error)
-            else:
-                return
-            await asyncio.sleep(pause)
 
 
 def fields_of(template: str) -> list[str]:

@@ -9,20 +9,8 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
 from . import Lease, LockManager
 from ._core.options import Duration, TrackedOptions
-from ._web import (
-    LOST,
-    RESTART,
-    Answers,
-    Leads,
-    Plan,
-    Status,
-    check_background,
-    check_callables,
-    check_known,
-    fields_of,
-    in_background,
-    retry_header,
-)
+from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of, retry_header
+from ._web_background import Leads, check_background, in_background
 
 try:
     from aiohttp import web

@@ -18,17 +18,15 @@ from ._web import (
     STATUSES,
     TRY_LATER,
     Answers,
-    Leads,
     Plan,
     Status,
-    check_background,
     check_callables,
     check_known,
     fields_of,
-    in_background,
     releases,
     retry_header,
 )
+from ._web_background import Leads, check_background, in_background
 
 try:
     from fastapi import Depends, FastAPI, HTTPException, WebSocket, WebSocketException, params

@@ -316,8 +316,11 @@ def not_callable(called: str, keywords: Mapping[str, object]) -> TypeError:
 
 
 def held_by_mode(thing: object, *_: object) -> NoReturn:
-    """Raise the error for ``async with rw:``, of a primitive that only its modes can hold."""
-    *modes, last = (f".{mode}" for mode in KIND_OF_CLASS[type(thing).__name__].modes)
+    """Raise the error for ``async with rw:``, of a primitive that only its modes can hold, or of a loop."""
+    kind = KIND_OF_CLASS[type(thing).__name__]
+    if kind.loop:
+        raise TypeError(f"{thing!r} cannot be held itself: use its run(), which calls your function under its lease")
+    *modes, last = (f".{mode}" for mode in kind.modes)
     raise TypeError(f"{thing!r} cannot be held itself: enter its {', '.join(modes)} or {last}")
 
 
