@@ -26,6 +26,7 @@ import logging
 import math
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
 from typing import TypeVar, cast, final
 
 import anyio
@@ -94,7 +95,7 @@ class Candidacy:
         self._cancellations = task.cancelling()
         self._pid = os.getpid()
         self._outage = Outage(lock.name)
-        self._scope = anyio.CancelScope()
+        self._scope = Scope()
         self._term_over = asyncio.Event()
 
     @property
@@ -157,7 +158,7 @@ class Candidacy:
         """Lead under *lease*. Return the result of *lead*, or UNSET if it did not lead until the end."""
         ended, result = False, cast("T | Unset", UNSET)
         self._move(State.LEADING, lease)
-        self._scope, self._term_over = anyio.CancelScope(), asyncio.Event()
+        self._scope, self._term_over = Scope(), asyncio.Event()
         try:
             async with lease:
                 with self._scope:
@@ -172,7 +173,8 @@ class Candidacy:
                 raise
             self._move(State.STANDING)
         finally:
-            self._term_over.set()
+            if not self._loop.is_closed():
+                self._term_over.set()
         return result
 
     def _move(self, state: State, lease: Lease | None = None) -> None:
@@ -182,6 +184,34 @@ class Candidacy:
         self.state = state
         if state is not State.RESIGNING:
             self.lease = lease
+
+
+@final
+class Scope:
+    """An `anyio.CancelScope` that can also be left by the end of a coroutine whose loop is closed.
+
+    Such a coroutine is destroyed outside its task, where anyio refuses to leave the scope.
+    """
+
+    def __init__(self) -> None:
+        self._scope = anyio.CancelScope()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._scope.cancel_called
+
+    def cancel(self) -> None:
+        """Cancel the block at its next await, and at each further one until it ends."""
+        self._scope.cancel()
+
+    def __enter__(self) -> None:
+        self._scope.__enter__()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return not isinstance(exc, GeneratorExit) and bool(self._scope.__exit__(exc_type, exc, traceback))
 
 
 @final

@@ -19,6 +19,7 @@ from typing import cast
 
 import anyio
 
+from ._candidacy import Scope
 from ._core.keys import check_name
 from ._core.timing import Backoff
 from ._election import Election
@@ -54,7 +55,7 @@ def check_background(background: Leads | None) -> Leads:
 @asynccontextmanager
 async def in_background(manager: LockManager, leads: Leads) -> AsyncGenerator[None]:
     """Stand in the election of each name while this block lasts, and call its function when elected."""
-    candidates = [(manager.election(name), lead, anyio.CancelScope()) for name, lead in leads.items()]
+    candidates = [(manager.election(name), lead, Scope()) for name, lead in leads.items()]
     tasks = {
         asyncio.create_task(_stand(*candidate), name=f"election {candidate[0].name!r}"): candidate[0]
         for candidate in candidates
@@ -73,7 +74,7 @@ async def in_background(manager: LockManager, leads: Leads) -> AsyncGenerator[No
                 log.error("%r: it has not ended a TTL after its cancellation; the shutdown goes on", tasks[task])
 
 
-async def _stand(election: Election, lead: Lead, scope: anyio.CancelScope) -> None:
+async def _stand(election: Election, lead: Lead, scope: Scope) -> None:
     """Run *election* in *scope* until *lead* returns. After an exception, stand again."""
     clock, task = asyncio.get_running_loop().time, asyncio.current_task()
     backoff, elected_at = Backoff(_FIRST_PAUSE, max(_FIRST_PAUSE, election._ttl)), math.inf
@@ -90,7 +91,7 @@ async def _stand(election: Election, lead: Lead, scope: anyio.CancelScope) -> No
                 await election.run(noting)
             except BaseException as error:
                 cancelled = isinstance(error, asyncio.CancelledError)
-                if cancelled and (scope.cancel_called or (task is not None and task.cancelling())):
+                if cancelled and (scope.cancelled or (task is not None and task.cancelling())):
                     raise
                 if not cancelled and not isinstance(error, Exception):
                     log.error("%r: ended for good by %s", election, type(error).__name__, exc_info=error)
