@@ -18,7 +18,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from aiolocks import LockManager
+from aiolocks import Lease, LockManager
 
 
 async def step() -> None:
@@ -28,12 +28,15 @@ async def step() -> None:
 async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None:
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+
+    async def lead(lease: Lease) -> None:
+        told.send(node)
+        while not ending.is_set():
+            await step()
+        print(node, "has finished its step", flush=True)
+
     async with LockManager.from_url(redis_url, ttl=30) as locks:
-        async with locks.lock("example:leader-handover"):  # a loss stops the body
-            told.send(node)
-            while not ending.is_set():
-                await step()
-            print(node, "has finished its step", flush=True)
+        await locks.election("example:leader-handover").run(lead)  # until `lead` returns
 
 
 def start(redis_url: str, node: str, told: "Connection[str, str]") -> None:
