@@ -37,7 +37,6 @@ from ._core.errors import AcquireTimeoutError, LeaseLostError
 from ._core.options import UNSET, Unset
 from ._core.timing import Backoff
 from ._engine.lease import Lease
-from ._primitives.base import Acquirable
 
 T = TypeVar("T")
 
@@ -79,14 +78,15 @@ class Candidacy:
     so that `resign` cancels nothing else.
     """
 
-    def __init__(self, lock: Acquirable, ttl: float) -> None:
-        """Stand for the lease of *lock*, which lasts *ttl* seconds."""
+    def __init__(self, name: str, acquire: Callable[[float | None], Awaitable[Lease]], ttl: float) -> None:
+        """Stand in the election *name*. *acquire* waits so many seconds for its lease, which lasts *ttl* seconds."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("an election runs in a task: asyncio.run(election.run(lead))")
         self.state = State.STANDING
         self.lease: Lease | None = None
-        self._lock = lock
+        self._name = name
+        self._acquire = acquire
         # Until the first answer, an attempt may take as long as the client's own retries. After an error, it may take
         # half a TTL, so that the end of the outage is noticed in time.
         self._patience = min(ttl / 2, REPLY_TIMEOUT)
@@ -94,7 +94,7 @@ class Candidacy:
         self._loop = asyncio.get_running_loop()
         self._cancellations = task.cancelling()
         self._pid = os.getpid()
-        self._outage = Outage(lock.name)
+        self._outage = Outage(name)
         self._scope = Scope()
         self._term_over = asyncio.Event()
 
@@ -121,7 +121,7 @@ class Candidacy:
         if lease is None or not lease.held or not self.alive:
             return False
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(f"election {self._lock.name!r} runs in another event loop, where it has to resign")
+            raise RuntimeError(f"election {self._name!r} runs in another event loop, where it has to resign")
         if self.state is State.LEADING:
             self._move(State.RESIGNING)
             self._scope.cancel()
@@ -133,8 +133,8 @@ class Candidacy:
                     await over.wait()  # until then the release may not have been confirmed
         except TimeoutError:
             raise AcquireTimeoutError(
-                f"election {self._lock.name!r}: `lead` has not ended {timeout or 0:g} s after its cancellation",
-                name=self._lock.name, timeout=timeout or 0.0, retry_after=None,
+                f"election {self._name!r}: `lead` has not ended {timeout or 0:g} s after its cancellation",
+                name=self._name, timeout=timeout or 0.0, retry_after=None,
             ) from None  # fmt: skip
         return True
 
@@ -143,7 +143,7 @@ class Candidacy:
         timeout = None
         while True:
             try:
-                lease = await self._lock.acquire(timeout=timeout)
+                lease = await self._acquire(timeout)
             except AcquireTimeoutError:  # Redis has answered that another process leads
                 self._outage.over()
                 timeout = None

@@ -133,12 +133,15 @@ class Election(NameHints):
             raise TypeError(f"lead must be a coroutine function, as in run(lead), not {given!r}")
         if self._candidacy is not None and self._candidacy.alive:
             raise RuntimeError(f"{self!r}: it runs already. A second candidate is another Election of the same name")
-        candidacy = self._candidacy = Candidacy(self._lock, self._ttl)
+        candidacy = self._candidacy = Candidacy(self.name, self._acquire, self._ttl)
         try:
             return await candidacy.run(lead)
         finally:
             if self._candidacy is candidacy:
                 self._candidacy = None
+
+    async def _acquire(self, timeout: float | None) -> Lease:
+        return await self._lock.acquire(timeout=timeout)
 
     async def resign(self, *, timeout: Duration | None = None) -> bool:
         """Cancel `lead` in this process, release the lease, and stand again at the end of the queue.
