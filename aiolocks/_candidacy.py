@@ -87,9 +87,10 @@ class Candidacy:
         self.lease: Lease | None = None
         self._name = name
         self._acquire = acquire
-        # Until the first answer, an attempt may take as long as the client's own retries. After an error, it may take
-        # half a TTL, so that the end of the outage is noticed in time.
+        # The pauses of the client's own retries grow to seconds. So after an error, or a loss, which may be due to an
+        # outage, an attempt may take half a TTL, so that the end of the outage is noticed in time.
         self._patience = min(ttl / 2, REPLY_TIMEOUT)
+        self._timeout: float | None = None
         self._task = task
         self._loop = asyncio.get_running_loop()
         self._cancellations = task.cancelling()
@@ -140,18 +141,18 @@ class Candidacy:
 
     async def _stand(self) -> Lease:
         """Wait until elected."""
-        timeout = None
         while True:
             try:
-                lease = await self._acquire(timeout)
+                lease = await self._acquire(self._timeout)
             except AcquireTimeoutError:  # Redis has answered that another process leads
-                self._outage.over()
-                timeout = None
+                lease = None
             except (RedisError, OSError) as error:
+                self._timeout = self._patience
                 await self._outage.pause(error)
-                timeout = self._patience
-            else:
-                self._outage.over()
+                continue
+            self._outage.over()
+            self._timeout = None
+            if lease is not None:
                 return lease
 
     async def _serve(self, lease: Lease, lead: Callable[[Lease], Awaitable[T]]) -> T | Unset:
@@ -173,6 +174,8 @@ class Candidacy:
                 raise
             self._move(State.STANDING)
         finally:
+            if lease.lost:
+                self._timeout = self._patience
             if not self._loop.is_closed():
                 self._term_over.set()
         return result

@@ -15,7 +15,6 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import cast
 
 import anyio
 
@@ -39,12 +38,12 @@ Leads = Mapping[str, Lead]
 
 def check_background(background: Leads | None) -> Leads:
     """Return *background*, or no functions if it is None. Raise TypeError or ValueError if it is wrong."""
-    given: object = background
-    if given is None:
+    if background is None:
         return {}
+    given: object = background
     if not isinstance(given, Mapping):
         raise TypeError(f'background must be a mapping such as {{"scheduler": lead}}, not {type(given).__name__}')
-    leads = dict(cast("Leads", given))
+    leads = dict(background)
     for name, lead in leads.items():
         check_name(name)
         if not callable(lead):
@@ -67,11 +66,12 @@ async def in_background(manager: LockManager, leads: Leads) -> AsyncGenerator[No
             scope.cancel()  # not `Task.cancel`, which would reach into the shields of a function that cleans up
         if tasks:
             with anyio.CancelScope(shield=True):
-                ended, left = await asyncio.wait(tasks, timeout=max(election._ttl for election in tasks.values()))
-            for task in ended:
-                _ = task.cancelled() or task.exception()  # `_stand` has logged it
-            for task in left:
-                log.error("%r: it has not ended a TTL after its cancellation; the shutdown goes on", tasks[task])
+                await asyncio.wait(tasks, timeout=max(election._ttl for election in tasks.values()))
+        for task, election in tasks.items():
+            if not task.done():
+                log.error("%r: it has not ended a TTL after its cancellation; the shutdown goes on", election)
+            elif not task.cancelled():
+                task.exception()  # `_stand` has logged it
 
 
 async def _stand(election: Election, lead: Lead, scope: Scope) -> None:

@@ -102,6 +102,7 @@ async def _run_again(arguments: argparse.Namespace, locks: LockManager, signals:
     import anyio  # takes 65 ms, which a plain run does not need
 
     async def lead(lease: Lease) -> int:
+        status = _LOST
         with anyio.CancelScope(shield=True):  # `_work` itself stops the command, in time
             status = await _work(arguments, lease, signals)
         signals.child = None

@@ -436,7 +436,7 @@ async def election(redis: Redis, locks: LockManager) -> None:
     async for leader in election.changes():
         assert_type(leader, Holder | None)
     Election(redis, "scheduler", on_lost="flag")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    async with election:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues, reportAttributeAccessIssue]
+    async with election:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
         pass
 
 
