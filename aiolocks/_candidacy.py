@@ -250,14 +250,15 @@ class Outage:
 
 async def _called(lead: Callable[[Lease], Awaitable[T]], lease: Lease) -> T:
     """Call *lead*, and await it."""
-    made: object = lead(lease)
-    if not inspect.isawaitable(made):
+    made = lead(lease)
+    given: object = made
+    if not inspect.isawaitable(given):
         raise TypeError(f"lead must be a coroutine function (async def), not {lead!r}")
-    return cast("T", await made)
+    return await made
 
 
 def _only_losses(error: BaseException) -> bool:
     """Whether *error* reports lost leases and nothing else; a TaskGroup in `lead` makes a group of them."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_only_losses, error.exceptions))
+        return all(map(_only_losses, cast("BaseExceptionGroup[BaseException]", error).exceptions))
     return isinstance(error, LeaseLostError)

@@ -21,10 +21,6 @@ from multiprocessing.connection import Connection
 from aiolocks import Lease, LockManager
 
 
-async def step() -> None:
-    await asyncio.sleep(0.2)  # what SIGTERM must not cut in two
-
-
 async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None:
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
@@ -32,7 +28,7 @@ async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None
     async def lead(lease: Lease) -> None:
         told.send(node)
         while not ending.is_set():
-            await step()
+            await asyncio.sleep(0.2)  # a step, which SIGTERM must not cut in two
         print(node, "has finished its step", flush=True)
 
     async with LockManager.from_url(redis_url, ttl=30) as locks:
