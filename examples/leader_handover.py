@@ -27,8 +27,10 @@ async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None
 
     async def lead(lease: Lease) -> None:
         told.send(node)
-        while not ending.is_set():
+        while True:
             await asyncio.sleep(0.2)  # a step, which SIGTERM must not cut in two
+            if ending.is_set():
+                break
         print(node, "has finished its step", flush=True)
 
     async with LockManager.from_url(redis_url, ttl=30) as locks:
