@@ -21,6 +21,7 @@ from ._core.errors import (
 from ._core.hints import missing_from_package
 from ._core.values import Holder, Statistics, Waiter
 from ._decorator import with_lock
+from ._election import Election
 from ._engine.lease import Lease
 from ._manager import LockManager
 from ._primitives.hierarchy import HierarchicalLock
@@ -36,6 +37,7 @@ __version__ = VERSION
 
 __all__ = [
     "AcquireTimeoutError",
+    "Election",
     "HierarchicalLock",
     "Holder",
     "Lease",

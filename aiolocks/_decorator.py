@@ -166,6 +166,8 @@ def _check_enterable(made: type) -> None:
             f"{made.__name__} cannot be held itself, only one of its modes: "
             f"kind=lambda client, name, **options: {made.__name__}(client, name, **options).read"
         )
+    if kind is not None and kind.loop:
+        raise TypeError(f"{made.__name__} runs a function itself: use its run()")
     if kind is not None and not kind.leased:
         raise TypeError(f"{made.__name__} holds nothing: let the function itself call its update()")
     if not hasattr(made, "__aenter__"):

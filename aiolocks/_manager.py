@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from ._core.hints import NameHints, entered_without_async
 from ._core.kinds import KIND_OF_CLASS, KINDS
 from ._core.options import Duration, LeaseOptions, TrackedOptions
+from ._election import Election, ElectionOptions
 from ._engine.closing import Closing
 from ._primitives.base import Acquirable, made_by_manager
 from ._primitives.hierarchy import HierarchicalLock
@@ -23,8 +24,8 @@ from ._redis.urls import client_of, close_client
 
 T = TypeVar("T")
 
-_UNTRACKED = {kind.class_name for kind in KINDS if kind.untracked}
-"""Classes to which the default for `track` does not apply."""
+_WITHOUT = {kind.class_name: {*kind.without, *(("track",) if kind.untracked else ())} for kind in KINDS}
+"""Options whose defaults do not apply, by class."""
 
 
 @final
@@ -89,6 +90,10 @@ class LockManager(NameHints):
         """The client of all its primitives. For a Cluster it is a `RedisCluster`, which has the same commands."""
         return cast("Redis", self._client)
 
+    def election(self, name: str, **options: Unpack[ElectionOptions]) -> Election:
+        """Return an `Election`; *options* override the defaults."""
+        return self._make(Election, options, name)
+
     def hierarchical(self, path: str, **options: Unpack[LeaseOptions]) -> HierarchicalLock:
         """Return a `HierarchicalLock`; *options* override the defaults."""
         return self._make(HierarchicalLock, options, path)
@@ -123,14 +128,16 @@ class LockManager(NameHints):
     def _make(self, kind: Callable[..., T], options: Mapping[str, object], *given: object) -> T:
         """Call *kind* with the client, *given*, and *options*, which override the defaults."""
         defaults: Mapping[str, object] = self._defaults
-        if "track" in defaults and getattr(kind, "__name__", "") in _UNTRACKED:
-            defaults = {name: value for name, value in defaults.items() if name != "track"}
+        without = _WITHOUT.get(getattr(kind, "__name__", ""), set[str]())
+        if not without.isdisjoint(defaults):
+            defaults = {name: value for name, value in defaults.items() if name not in without}
         made = kind(self._client, *given, **{**defaults, **options})
         if isinstance(made, Acquirable):
             made_by_manager(made, self._closing, self._holder)
         elif type(made).__name__ in KIND_OF_CLASS:
-            for mode in KIND_OF_CLASS[type(made).__name__].modes:
-                made_by_manager(getattr(made, mode), self._closing, self._holder)
+            of_class = KIND_OF_CLASS[type(made).__name__]
+            for part in ("_lock",) if of_class.loop else of_class.modes:
+                made_by_manager(getattr(made, part), self._closing, self._holder)
         return made
 
     async def aclose(self) -> None:

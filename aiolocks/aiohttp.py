@@ -10,6 +10,7 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 from . import Lease, LockManager
 from ._core.options import Duration, TrackedOptions
 from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of, retry_header
+from ._web_background import Leads, check_background, in_background
 
 try:
     from aiohttp import web
@@ -27,7 +28,7 @@ Response = TypeVar("Response", bound=web.StreamResponse)
 
 
 def cleanup_ctx(
-    url: str, *, holder: str | None = None, **options: Unpack[TrackedOptions]
+    url: str, *, background: Leads | None = None, holder: str | None = None, **options: Unpack[TrackedOptions]
 ) -> Callable[[web.Application], AsyncIterator[None]]:
     """Return a cleanup context that keeps a manager in ``app[LOCKS]`` while the application runs::
 
@@ -35,17 +36,28 @@ def cleanup_ctx(
 
     Args:
         url, holder, options: The same as for `LockManager.from_url`.
+        background: Coroutine functions that one worker of the fleet runs at a time, each under the name of an
+            `Election`: ``{"scheduler": lead}``. A function whose worker ends, or that raises, is run by the next one.
 
     Raises:
-        ValueError: When the application starts: an unknown kind of URL, or an option out of range.
+        TypeError: *background* is not a mapping of names to functions.
+        ValueError: A wrong name in *background*. When the application starts: an unknown kind of URL, or an option out
+            of range.
+
+    An exception of a function in *background* is one ERROR in the log. Its worker stands again after 1 s, and after up
+    to a TTL if it fails again and again. If it returns, its worker stands no more. At shutdown it is cancelled and its
+    lease released, as by `Election.resign`. The shutdown waits a TTL at most for a function that does not end.
 
     The application starts without asking Redis. While Redis is down, its requests are answered with 503. Contexts that
     are appended later find the manager, and end before it is closed.
     """
 
+    leads = check_background(background)
+
     async def keep(app: web.Application) -> AsyncIterator[None]:
         async with LockManager.from_url(url, holder=holder, **options) as app[LOCKS]:
-            yield
+            async with in_background(app[LOCKS], leads):
+                yield
 
     return keep
 

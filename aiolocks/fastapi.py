@@ -26,6 +26,7 @@ from ._web import (
     releases,
     retry_header,
 )
+from ._web_background import Leads, check_background, in_background
 
 try:
     from fastapi import Depends, FastAPI, HTTPException, WebSocket, WebSocketException, params
@@ -44,6 +45,7 @@ def lifespan(
     url: str,
     *,
     inner: Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Any] | None]] | None = None,
+    background: Leads | None = None,
     holder: str | None = None,
     **options: Unpack[TrackedOptions],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Any]]]:
@@ -55,9 +57,18 @@ def lifespan(
         url, holder, options: The same as for `LockManager.from_url`.
         inner: The application's own lifespan, which runs while the manager is open. Its value becomes the state of the
             lifespan.
+        background: Coroutine functions that one worker of the fleet runs at a time, each under the name of an
+            `Election`: ``{"scheduler": lead}``. They begin before *inner* and end after it. A function whose worker
+            ends, or that raises, is run by the next worker.
 
     Raises:
-        ValueError: When the application starts: an unknown kind of URL, or an option out of range.
+        TypeError: *background* is not a mapping of names to functions.
+        ValueError: A wrong name in *background*. When the application starts: an unknown kind of URL, or an option out
+            of range.
+
+    An exception of a function in *background* is one ERROR in the log. Its worker stands again after 1 s, and after up
+    to a TTL if it fails again and again. If it returns, its worker stands no more. At shutdown it is cancelled and its
+    lease released, as by `Election.resign`. The shutdown waits a TTL at most for a function that does not end.
 
     The application starts without asking Redis. While Redis is down, its requests are answered with 503. At the end,
     requests that the server cancelled get a second to release their locks. The manager is also closed when *inner* or
@@ -65,12 +76,14 @@ def lifespan(
     dependency that returns the manager.
     """
 
+    leads = check_background(background)
+
     @asynccontextmanager
     async def keep(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
         async with LockManager.from_url(url, holder=holder, **options) as manager:
             app.state.locks = manager
             try:
-                async with nullcontext() if inner is None else inner(app) as state:
+                async with in_background(manager, leads), nullcontext() if inner is None else inner(app) as state:
                     yield cast("Mapping[str, Any]", state)  # None is allowed, but FastAPI's type does not say so
             finally:
                 del app.state.locks  # so that a late request fails, instead of opening a connection

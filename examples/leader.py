@@ -17,18 +17,16 @@ import multiprocessing
 import sys
 from multiprocessing.connection import Connection
 
-from aiolocks import LeaseLostError, LockManager
+from aiolocks import Lease, LockManager
 
 
 async def stand(redis_url: str, node: str, elected: "Connection[str, str]") -> None:
+    async def lead(lease: Lease) -> None:  # cancelled if the lease is lost; then this node stands again
+        elected.send(node)
+        await asyncio.sleep(3600)
+
     async with LockManager.from_url(redis_url, ttl=2) as locks:  # 2 s after it died, a leader is replaced
-        while True:
-            try:
-                async with locks.lock("example:leader"):
-                    elected.send(node)
-                    await asyncio.sleep(3600)  # lead
-            except LeaseLostError as lost:
-                print(node, "leads no more:", lost, flush=True)
+        await locks.election("example:leader").run(lead)
 
 
 def start(redis_url: str, node: str, elected: "Connection[str, str]") -> None:

@@ -18,22 +18,23 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from aiolocks import LockManager
-
-
-async def step() -> None:
-    await asyncio.sleep(0.2)  # what SIGTERM must not cut in two
+from aiolocks import Lease, LockManager
 
 
 async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None:
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+
+    async def lead(lease: Lease) -> None:
+        told.send(node)
+        while True:
+            await asyncio.sleep(0.2)  # a step, which SIGTERM must not cut in two
+            if ending.is_set():
+                break
+        print(node, "has finished its step", flush=True)
+
     async with LockManager.from_url(redis_url, ttl=30) as locks:
-        async with locks.lock("example:leader-handover"):  # a loss stops the body
-            told.send(node)
-            while not ending.is_set():
-                await step()
-            print(node, "has finished its step", flush=True)
+        await locks.election("example:leader-handover").run(lead)  # until `lead` returns
 
 
 def start(redis_url: str, node: str, told: "Connection[str, str]") -> None:
@@ -47,8 +48,7 @@ def main(redis_url: str = "redis://localhost") -> None:
     for process in nodes.values():
         process.start()
     for how in ("leads", "leads at once"):
-        if not elections.poll(10):
-            raise SystemExit("nobody leads")
+        assert elections.poll(10), "nobody leads"
         leader = elections.recv()
         print(leader, how, flush=True)
         nodes[leader].terminate()  # SIGTERM

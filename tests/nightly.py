@@ -33,7 +33,7 @@ _PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 _FAULTS = (*_PYTEST, "tests/faults", "tests/fleets", "tests/primitives/test_watchdog_thread.py")
 _FLEETS = (
     *(*_PYTEST, "-s", "-o", "faulthandler_timeout=3600"),
-    *("tests/fleets/test_multilock.py", "tests/fleets/test_redlock.py"),
+    *("tests/fleets/test_multilock.py", "tests/fleets/test_redlock.py", "tests/fleets/test_election.py"),
 )
 
 
@@ -89,9 +89,9 @@ def parts(options: argparse.Namespace) -> list[Part]:
         ),
         Part(
             "fleets",
-            "MultiLock and Redlock under contention, for long",
+            "MultiLock and Redlock under contention, and an Election under faults, for long",
             _FLEETS,
-            {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000"},
+            {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000", "AIOLOCKS_ELECTION_SECONDS": "600"},
         ),
         Part(
             "long",

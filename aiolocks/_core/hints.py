@@ -108,6 +108,7 @@ _MANAGER = _names({
     "unlock release extend": "leases have it: await lease.release(), await lease.renew(60)",
     "redlock": "it has several clients: Redlock([redis_a, redis_b, redis_c], name)",
     "close": "use await locks.aclose()",
+    "elector leader_election leader": "use locks.election(name): await locks.election(name).run(lead)",
     "redis": "use locks.client",
     "holders waiters revoke statistics": "its locks have it: await locks.lock(name).statistics()",
 })  # fmt: skip
@@ -120,7 +121,17 @@ _VERSIONED = _names({
     "acquire hold lock release": "nothing is locked: use await versioned.update(function), or a Lock",
 })  # fmt: skip
 
+_ELECTION = _names({
+    "acquire try_acquire hold lock start stand elect campaign": "use await election.run(lead), of a coroutine function",
+    "release unlock stop step_down abdicate": "use await election.resign(); to stand no more, cancel the task of run()",
+    "holders statistics locked owner get_leader": "await election.leader() says who leads",
+    "is_leading leading am_i_leader held": "use election.is_leader",
+    "fencing_token epoch": "use election.term, or lease.fencing_token of the lease that `lead` gets",
+    "watch observe": "use `async for leader in election.changes():`",
+})  # fmt: skip
+
 _TABLES = {
+    "Election": _ELECTION,
     "Semaphore": _SEMAPHORE, "RWLock": _RWLOCK, "HierarchicalLock": _HIERARCHY, "Lease": _LEASE,
     "LockManager": _MANAGER, "Versioned": _VERSIONED,
 }  # fmt: skip
@@ -131,6 +142,7 @@ _PACKAGE = _names({
     "ReentrantLock": "use RLock",
     "RedisLock": "use Lock; in place of redis-py's own, aiolocks.compat.RedisLock",
     "BoundedSemaphore CapacityLimiter": "use Semaphore",
+    "Elector LeaderElection Leader": "use Election",
     "LockNotOwnedError LockLost LeaseLost": "use LeaseLostError",
     "LockAcquireError LockTimeout WouldBlock": "use AcquireTimeoutError; try_acquire() returns None",
     "synchronize locked": "use with_lock",
@@ -190,9 +202,17 @@ _OPTIONS = _names({
 """Keywords of other libraries' constructors."""
 
 _OPTIONS_OF = {
+    "Election": _names({
+        "timeout acquire_timeout blocking_timeout":
+            "it stands until it is elected; cancel the task of run(), or use asyncio.timeout()",
+        "on_lost": "`lead` is always cancelled, and run() stands again",
+        "renew auto_renewal auto_renew": "the lease of a leader is always renewed",
+        "wait_release": "run() always waits for the release",
+        "min_hold lock_at_least_for": "a leader leads until it resigns; for jobs, use a Lock",
+    }),
     "Semaphore": _names({"value max_value capacity permits": "use limit=, and permits= in acquire() or hold()"}),
     "Redlock": dict.fromkeys(("limit", "permits"), QUORUM_OF_PERMITS) | {"replicas": "its servers are independent"},
-}
+}  # fmt: skip
 """By class, what differs from `_OPTIONS`."""
 
 _CALLS = _names({
@@ -296,8 +316,11 @@ def not_callable(called: str, keywords: Mapping[str, object]) -> TypeError:
 
 
 def held_by_mode(thing: object, *_: object) -> NoReturn:
-    """Raise the error for ``async with rw:``, of a primitive that only its modes can hold."""
-    *modes, last = (f".{mode}" for mode in KIND_OF_CLASS[type(thing).__name__].modes)
+    """Raise the error for ``async with rw:``, of a primitive that only its modes can hold, or of a loop."""
+    kind = KIND_OF_CLASS[type(thing).__name__]
+    if kind.loop:
+        raise TypeError(f"{thing!r} cannot be held itself: use its run(), which calls your function under its lease")
+    *modes, last = (f".{mode}" for mode in kind.modes)
     raise TypeError(f"{thing!r} cannot be held itself: enter its {', '.join(modes)} or {last}")
 
 

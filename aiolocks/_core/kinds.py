@@ -30,6 +30,8 @@ class Kind(NamedTuple):
         replicated: Whether it has the option `replicas`.
         untracked: Why it lacks the option `track`, for errors; empty if it has the option.
         instead: What to do instead of waiting for a lease of the same task, for errors.
+        loop: Whether it is a loop around a lease, which has no `acquire`.
+        without: The options of a `Lock` that a loop lacks.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Kind(NamedTuple):
     replicated: bool = True
     untracked: str = ""
     instead: str = ""
+    loop: bool = False
+    without: tuple[str, ...] = ()
 
     @property
     def tracked(self) -> bool:
@@ -93,6 +97,10 @@ KINDS: Final = (
     Kind(
         "versioned", "Versioned", "versioned", "versioned", "versioned", 'Versioned(redis, "stock:42")',
         leased=False, queued=False, guards=False, handed_on=False, replicated=False, untracked="it has no lease",
+    ),
+    Kind(
+        "election", "Election", "lock", "election", "election", 'Election(redis, "scheduler", ttl=10)', loop=True,
+        handed_on=False, without=("acquire_timeout", "on_lost", "renew", "wait_release", "min_hold"),
     ),
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 
-LEFT_OUT = {"__init__", "__main__", "_web", "hints", "in_memory"}
+LEFT_OUT = {"__init__", "__main__", "_web", "_web_background", "hints", "in_memory"}
 """No part of taking, keeping or letting go."""
 
 

@@ -14,6 +14,9 @@ from .._arguments import Unusable
 if TYPE_CHECKING:
     from .._arguments import Commands
 
+_BUSY = 75
+"""EX_TEMPFAIL of sysexits.h."""
+
 _EXPLAINED = """
 exit status: the command's own, 128+N if signal N ended it;
   75  not acquired within --wait (see --busy-exit)
@@ -28,6 +31,13 @@ lost, the group ends, and on Linux all other processes that descend from the com
 the group. Processes that outlive the command are not guarded any more.
 
   aiolocks run nightly --wait 0 --min-hold 50 --busy-exit 0 -- ./backup.sh
+
+With --again this host stands in the election NAME, for ever. Whenever it is elected, the command is started. If the
+lease is lost, the command is stopped, and the host stands again. This ends only when the command ends by itself, with
+its exit status, or by a signal. An outage of Redis is one line a minute. It excludes other runs with --again and
+programs with an aiolocks.Election of the same name and prefix, but no run without --again.
+
+  aiolocks run scheduler --again --ttl 10 -- ./scheduler.sh
 """
 
 
@@ -65,8 +75,12 @@ def register(commands: "Commands") -> None:
         help="reaction to the loss of the lease: kill the command (TERM, then KILL; if left out) or only warn",
     )  # fmt: skip
     parser.add_argument(
-        "--busy-exit", type=_status, default=75, metavar="N",
+        "--busy-exit", type=_status, default=_BUSY, metavar="N",
         help="exit status if the lock is not acquired within --wait, 75 if left out; 0 also prints nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--again", action="store_true",
+        help="stand in the election NAME, and start the command whenever this host is elected again",
     )  # fmt: skip
     parser.set_defaults(run=_run, words=[])
 
@@ -92,9 +106,24 @@ def _status(text: str) -> int:
     return int(text)
 
 
+def _check_again(arguments: argparse.Namespace) -> None:
+    """Raise Unusable for options that make no sense in an election."""
+    for option, given, why in (
+        ("--limit", arguments.limit is not None, "one host is elected"),
+        ("--wait", arguments.wait is not None, "it stands until it is elected"),
+        ("--busy-exit", arguments.busy_exit != _BUSY, "it stands until it is elected"),
+        ("--min-hold", arguments.min_hold > 0, "it leads until the command ends"),
+        ("--on-lost warn", arguments.on_lost == "warn", "the command is stopped before the next host is elected"),
+    ):
+        if given:
+            raise Unusable(f"--again goes without {option}: {why}")
+
+
 def _run(arguments: argparse.Namespace) -> int:
     if not arguments.words:
         raise Unusable("the command is missing: aiolocks run NAME -- COMMAND")
+    if arguments.again:
+        _check_again(arguments)
     url = _arguments.url_of(arguments)
     if url.startswith("memory:"):
         raise Unusable("memory:// excludes no other process; give the --url of a Redis")

@@ -1,4 +1,7 @@
-"""One run: wait for the lease, start the command, and stop it before another caller can be granted the lease."""
+"""One run: wait for the lease, start the command, and stop it before another caller can be granted the lease.
+
+With ``--again`` that is what the leader of an `Election` does, so a lost lease is followed by the next run.
+"""
 
 import argparse
 import asyncio
@@ -9,7 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 from redis.exceptions import RedisError
 
@@ -21,6 +24,8 @@ from ..._engine.lease_state import LeaseState
 from ..._manager import LockManager
 from .._connect import manager_of, place_of, reason, trouble
 from ._child import Child
+
+T = TypeVar("T")
 
 _LOST = 74
 """EX_IOERR of sysexits.h."""
@@ -69,6 +74,8 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
     with _Signals() as signals:
         async with manager_of(url) as locks:
             try:
+                if arguments.again:
+                    return await _run_again(arguments, locks, signals)
                 lease = await signals.unless_ended(_acquire(arguments, locks))
             except AcquireTimeoutError:
                 if arguments.busy_exit:
@@ -88,6 +95,28 @@ async def _acquire(arguments: argparse.Namespace, locks: LockManager) -> Lease:
     options: LeaseOptions = {"ttl": arguments.ttl, "prefix": arguments.prefix, "min_hold": arguments.min_hold}
     acquirable = locks.semaphore(name, limit, **options) if limit else locks.lock(name, **options)
     return await acquirable.acquire(timeout=arguments.wait)
+
+
+async def _run_again(arguments: argparse.Namespace, locks: LockManager, signals: "_Signals") -> int:
+    """Run the command whenever this host is elected, until the command ends by itself or a signal ends the waiting."""
+    import anyio  # takes 65 ms, which a plain run does not need
+
+    async def lead(lease: Lease) -> int:
+        status = _LOST
+        with anyio.CancelScope(shield=True):  # `_work` itself stops the command, in time
+            status = await _work(arguments, lease, signals)
+        signals.child = None
+        if signals.asked_to_end:
+            raise _EndedError(status)
+        return status
+
+    logging.getLogger("aiolocks.election").addHandler(_Saying(logging.WARNING))
+    election = locks.election(arguments.name, ttl=arguments.ttl, prefix=arguments.prefix)
+    try:
+        status = await signals.unless_ended(election.run(lead))
+    except _EndedError as ended:
+        return ended.status
+    return _SIGNALLED + signals.ended_by if status is None else status
 
 
 async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals") -> int:
@@ -150,6 +179,23 @@ def _environment(lease: Lease) -> dict[str, str]:
 
 
 @final
+class _EndedError(Exception):
+    """The command has ended with *status*, and is not to be started again."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@final
+class _Saying(logging.Handler):
+    """Prints the log lines of an election."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(record.getMessage())
+
+
+@final
 class _Signals:
     """The signals to this program: they end the waiting, and later are passed on to the command.
 
@@ -159,6 +205,8 @@ class _Signals:
     def __init__(self) -> None:
         self.child: Child | None = None
         self.ended_by = 0
+        self.asked_to_end = False
+        """Whether a signal was passed on that usually ends a command."""
         self._waiting: asyncio.Future[Any] | None = None
         self._caught: list[int] = []
 
@@ -176,7 +224,7 @@ class _Signals:
         for number in self._caught:
             asyncio.get_running_loop().remove_signal_handler(number)
 
-    async def unless_ended(self, coroutine: Coroutine[Any, Any, Lease]) -> Lease | None:
+    async def unless_ended(self, coroutine: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of *coroutine*, or None if a signal ends the waiting."""
         self._waiting = waiting = asyncio.ensure_future(coroutine)
         try:
@@ -191,6 +239,7 @@ class _Signals:
     def _got(self, number: int) -> None:
         if self.child is not None:
             self.child.pass_on(number)
+            self.asked_to_end |= number in _ENDING and number != signal.SIGHUP  # which tells many programs to reload
         elif number in _ENDING:
             self.ended_by = number
             if self._waiting is not None:

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 import aiolocks
 from aiolocks import (
     AcquireTimeoutError,
+    Election,
     HierarchicalLock,
     Holder,
     Lease,
@@ -420,6 +421,23 @@ async def manager(redis: Redis) -> None:
     async with LockManager.from_url("redis://localhost") as locks:
         assert_type(locks, LockManager)
     await locks.aclose()
+
+
+async def election(redis: Redis, locks: LockManager) -> None:
+    async def lead(lease: Lease) -> str:
+        return lease.name
+
+    election = Election(redis, "scheduler", ttl=timedelta(seconds=10), max_hold=3600, watchdog="thread", track=True)
+    assert_type(locks.election("scheduler", ttl=5), Election)
+    assert_type(await election.run(lead), str)
+    assert_type(await election.resign(timeout=5), bool)
+    assert_type((election.is_leader, election.term), tuple[bool, int | None])
+    assert_type(await election.leader(), Holder | None)
+    async for leader in election.changes():
+        assert_type(leader, Holder | None)
+    Election(redis, "scheduler", on_lost="flag")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    async with election:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
 
 
 def statistics(now: Statistics) -> None:

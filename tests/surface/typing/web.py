@@ -27,6 +27,12 @@ def manager(request: web.Request) -> LockManager:
 
 
 FastAPI(lifespan=aiolocks.fastapi.lifespan("redis://localhost", ttl=10), responses=aiolocks.fastapi.responses(409))
+
+
+async def schedule(lease: Lease) -> None: ...
+
+
+FastAPI(lifespan=aiolocks.fastapi.lifespan("redis://localhost", background={"scheduler": schedule}))
 web.Application().cleanup_ctx.append(aiolocks.aiohttp.cleanup_ctx("redis://localhost", ttl=10))
 
 aiolocks.aiohttp.locked(lambda request: request.path, locks=manager)
