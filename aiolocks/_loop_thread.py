@@ -1,0 +1,106 @@
+"""The event loop of this process, in a thread of its own: anyio's `BlockingPortal`.
+
+It begins with the first call and ends at exit. A fork begins another.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from concurrent.futures import Future
+from typing import final
+
+import anyio
+from anyio.from_thread import BlockingPortal
+
+_EXIT_GRACE = 3.0
+"""Timeout for the end of the loop at exit, in seconds. Waiters leave their queues within 1 s."""
+
+
+@final
+class Loop:
+    """The event loop of this process and its thread. A fork begins its own, and never touches the inherited one."""
+
+    def __init__(self) -> None:
+        ready = Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=_run_loop, args=(ready,), name="aiolocks.sync", daemon=True)
+        self._thread.start()
+        self.portal, loop = ready.result()
+        self.post = loop.call_soon_threadsafe
+
+    @property
+    def inherited(self) -> bool:
+        return self._process != os.getpid()
+
+    def end(self) -> None:
+        """Cancel all calls, so that waiters leave their queues. Leases that are still held expire."""
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self.portal.start_task_soon(self.portal.stop, True)
+        self._thread.join(_EXIT_GRACE)
+
+
+def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]") -> None:
+    async def main() -> None:
+        async with BlockingPortal() as portal:
+            ready.set_result((portal, asyncio.get_running_loop()))
+            await portal.sleep_until_stopped()
+
+    try:
+        anyio.run(main)
+    except BaseException as error:
+        if ready.done():
+            raise
+        ready.set_exception(error)
+
+
+current: Loop | None = None
+_begins = threading.Lock()
+exiting = False
+_inherited: list[Loop | None] = []
+"""The loops of the processes that were forked. They are kept, as their destructors would close the parent's sockets."""
+
+
+def begin() -> Loop:
+    """Return the loop of this process, and begin it if there is none."""
+    global current
+    with _begins:
+        if current is None:
+            if exiting:
+                raise RuntimeError("aiolocks.sync has ended, because the interpreter is exiting")
+            _refuse_green_threads()
+            current = Loop()
+        return current
+
+
+def _refuse_green_threads() -> None:
+    """Raise RuntimeError if threads are those of gevent or eventlet: the loop would stop them all."""
+    for package, patched, what in [
+        ("gevent.monkey", "is_module_patched", "threading"), ("eventlet.patcher", "is_monkey_patched", "thread"),
+    ]:  # fmt: skip
+        if package in sys.modules and getattr(sys.modules[package], patched)(what):
+            raise RuntimeError(
+                f"aiolocks.sync needs threads of the system, and {package.partition('.')[0]} has replaced them: use "
+                "workers that are processes or threads (gunicorn: sync, gthread; Celery: prefork, threads)"
+            )
+
+
+def _at_exit() -> None:
+    global current, exiting
+    with _begins:
+        current, current, exiting = current, None, True
+    if current is not None:
+        current.end()
+
+
+def _forked() -> None:
+    global current, _begins
+    _inherited.append(current)
+    current, _begins = None, threading.Lock()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
