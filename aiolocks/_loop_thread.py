@@ -57,7 +57,7 @@ def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]")
 
 
 current: Loop | None = None
-_begins = threading.Lock()
+_begin_lock = threading.Lock()
 exiting = False
 _inherited: list[Loop | None] = []
 """The loops of the processes that were forked. They are kept, as their destructors would close the parent's sockets."""
@@ -66,7 +66,7 @@ _inherited: list[Loop | None] = []
 def begin() -> Loop:
     """Return the loop of this process, and begin it if there is none."""
     global current
-    with _begins:
+    with _begin_lock:
         if current is None:
             if exiting:
                 raise RuntimeError("aiolocks.sync has ended, because the interpreter is exiting")
@@ -89,16 +89,16 @@ def _refuse_green_threads() -> None:
 
 def _at_exit() -> None:
     global current, exiting
-    with _begins:
-        current, current, exiting = current, None, True
-    if current is not None:
-        current.end()
+    with _begin_lock:
+        ending, current, exiting = current, None, True
+    if ending is not None:
+        ending.end()
 
 
 def _forked() -> None:
-    global current, _begins
+    global current, _begin_lock
     _inherited.append(current)
-    current, _begins = None, threading.Lock()
+    current, _begin_lock = None, threading.Lock()
 
 
 atexit.register(_at_exit)

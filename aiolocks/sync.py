@@ -170,7 +170,8 @@ class Lease(_Block):
     """The right to act until a deadline, renewed until it is released, also while its thread is busy.
 
     `with` blocks, `acquire()` and `try_acquire()` give it. Any thread may use or release it. ``with lease:`` releases
-    it at the end. It is never copied or pickled. Once nothing refers to it, it is no longer renewed.
+    it at the end. It is never copied or pickled. Once nothing refers to it, and its thread has ended, it is no longer
+    renewed.
     """
 
     _inner: aiolocks.Lease

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from aiolocks import compat
+from aiolocks import _threads, compat
 from aiolocks._core.tokens import own_part
 from aiolocks._core.values import offer_of
 from aiolocks._engine import context as _context
@@ -291,3 +291,15 @@ def block_loop(seconds: float) -> None:
         loop._jump(seconds)
     else:
         time.sleep(seconds)
+
+
+# Threads: what `aiolocks.sync` keeps for them.
+
+
+def tasks_of_threads() -> int:
+    """Return how many tasks the loop of `aiolocks.sync` has."""
+
+    async def count() -> int:
+        return len(asyncio.all_tasks())
+
+    return _threads.Call(count).result("Lock")
