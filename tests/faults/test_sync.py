@@ -58,10 +58,11 @@ def lines_of(worker: Worker) -> list[str]:
 # Fork.
 
 IN_A_BLOCK = """
+held = locks.lock("held").acquire()
 with lock as lease:
     child = os.fork()
     if child == 0:
-        say("child:", lease.held, lease.lost, lease.renew(), lease.release())
+        say("child:", lease.held, lease.lost, lease.renew(), lease.release(), held.release())
         with locks.lock("b"):
             say("child:", lock.try_acquire())
         try:
@@ -70,17 +71,17 @@ with lock as lease:
         except Exception as error:
             say("child:", type(error).__name__)
         sys.exit(7)
-    say("parent:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lease.renew())
+    say("parent:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lease.renew(), held.release())
 say("parent:", lock.locked())
 """
 
 
 def test_a_child_forked_in_a_block_has_a_loop_of_its_own_and_the_parent_keeps_the_lease(redis_url: str) -> None:
     assert program(redis_url, IN_A_BLOCK).splitlines() == [
-        "child: False True False False",
+        "child: False True False False False",
         "child: None",
         "child: AcquireTimeoutError",
-        "parent: 7 True",
+        "parent: 7 True True",
         "parent: False",
     ]
 
