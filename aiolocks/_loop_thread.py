@@ -26,7 +26,8 @@ class Loop:
     def __init__(self) -> None:
         ready = Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]()
         self._process = os.getpid()
-        self._thread = threading.Thread(target=_run_loop, args=(ready,), name="aiolocks.sync", daemon=True)
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=_run_loop, args=(ready, self._ended), name="aiolocks.sync", daemon=True)
         self._thread.start()
         self.portal, loop = ready.result()
         self.post = loop.call_soon_threadsafe
@@ -38,15 +39,16 @@ class Loop:
     def end(self) -> None:
         """Cancel all calls, so that waiters leave their queues. Leases that are still held expire."""
         with contextlib.suppress(RuntimeError):  # it has ended
-            self.portal.start_task_soon(self.portal.stop, True)
+            self.post(self._ended.set)
         self._thread.join(_EXIT_GRACE)
 
 
-def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]") -> None:
+def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]", ended: asyncio.Event) -> None:
     async def main() -> None:
         async with BlockingPortal() as portal:
             ready.set_result((portal, asyncio.get_running_loop()))
-            await portal.sleep_until_stopped()
+            await ended.wait()
+            await portal.stop(cancel_remaining=True)
 
     try:
         anyio.run(main)
