@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import contextvars
 import enum
+import inspect
 import os
 import queue
 import threading
@@ -197,6 +198,8 @@ class Call(Generic[T]):
         A cancellation cannot stop a thread, so it is raised when *function* has ended. If that raises an exception
         such as KeyboardInterrupt, that leaves `result`, and the coroutine is cancelled.
         """
+        if inspect.iscoroutinefunction(function):
+            raise TypeError("aiolocks.sync runs plain functions, and this one is `async def`: use aiolocks for it")
 
         async def run(*args: object) -> Any:
             if self._over is not None or self._progress is not _Progress.RUNNING:

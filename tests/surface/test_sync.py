@@ -340,6 +340,12 @@ def test_an_update_runs_its_function_in_the_calling_thread(locks: LockManager) -
     with pytest.raises(aiolocks.VersionConflictError):
         stock.write(b"9", "stale")
 
+    async def coroutine(value: object) -> int:
+        return 1
+
+    with pytest.raises(TypeError, match="async def"):
+        stock.update(cast("Any", coroutine))
+
 
 def test_a_closed_manager_ends_the_waits_of_its_threads(redis_url: str, threads: ThreadPoolExecutor) -> None:
     with LockManager.from_url(redis_url, ttl=TTL) as locks:
