@@ -6,17 +6,25 @@ It begins with the first call and ends at exit. A fork begins another.
 import asyncio
 import atexit
 import contextlib
+import ctypes
 import os
 import sys
 import threading
+import weakref
 from concurrent.futures import Future
 from typing import final
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from ._manager import LockManager
+from ._redis.urls import client_of, close_client
+
 _EXIT_GRACE = 3.0
 """Timeout for the end of the loop at exit, in seconds. Waiters leave their queues within 1 s."""
+
+_CLOSE_TIMEOUT = 1.0
+"""Timeout for closing clients at exit, in seconds."""
 
 
 @final
@@ -49,6 +57,9 @@ def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]",
             ready.set_result((portal, asyncio.get_running_loop()))
             await ended.wait()
             await portal.stop(cancel_remaining=True)
+        with anyio.move_on_after(_CLOSE_TIMEOUT):
+            for manager in list(managers):
+                await close_client(manager.client)
 
     try:
         anyio.run(main)
@@ -61,8 +72,8 @@ def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]",
 current: Loop | None = None
 _begin_lock = threading.Lock()
 exiting = False
-_inherited: list[Loop | None] = []
-"""The loops of the processes that were forked. They are kept, as their destructors would close the parent's sockets."""
+managers: "weakref.WeakKeyDictionary[LockManager, str]" = weakref.WeakKeyDictionary()
+"""The managers that threads use, and their URLs. Their clients are closed at exit."""
 
 
 def begin() -> Loop:
@@ -99,8 +110,15 @@ def _at_exit() -> None:
 
 def _forked() -> None:
     global current, _begin_lock
-    _inherited.append(current)
+    inherited: list[object] = [current]
     current, _begin_lock = None, threading.Lock()
+    for manager, url in managers.items():
+        if not url.startswith("memory:"):  # its server is in the client
+            client, fresh = vars(manager.client), client_of(url)  # the connections are the parent's
+            inherited.append(client.copy())
+            client.update(fresh.__dict__)
+    # Kept for ever: their destructors would take the parent's sockets out of its selector, which a fork shares.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 
 atexit.register(_at_exit)

@@ -37,6 +37,7 @@ from ._core.hints import NameHints
 from ._core.options import Duration, Replicas
 from ._engine.lease import state_of
 from ._engine.validity import GONE_FROM_SERVER
+from ._loop_thread import managers
 from ._primitives.base import Acquirable as AsyncAcquirable
 from ._primitives.versioned import Writable
 from ._threads import Call, Exits, claim_exit
@@ -405,7 +406,9 @@ class LockManager(_Face):
             TypeError: A wrong type, or an option for coroutines only.
             ImportError: ``memory://`` without its extra.
         """
-        return cls(aiolocks.LockManager.from_url(url, holder=holder, **_checked("LockManager", options)))
+        manager = aiolocks.LockManager.from_url(url, holder=holder, **_checked("LockManager", options))
+        managers[manager] = url
+        return cls(manager)
 
     def lock(self, name: str, **options: Unpack[LeaseOptions]) -> Lock:
         """Return a `Lock`; *options* override the defaults."""

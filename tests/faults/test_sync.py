@@ -86,6 +86,21 @@ def test_a_child_forked_in_a_block_has_a_loop_of_its_own_and_the_parent_keeps_th
     ]
 
 
+CLIENT = """
+from tests.support.inside import command_of
+mine = command_of(locks, "CLIENT", "ID")
+child = os.fork()
+if child == 0:
+    say(mine != command_of(locks, "CLIENT", "ID"))
+    sys.exit(0)
+say(os.waitpid(child, 0)[1], mine == command_of(locks, "CLIENT", "ID"))
+"""
+
+
+def test_a_child_has_connections_of_its_own_and_both_close_theirs_at_exit(redis_url: str) -> None:
+    assert program(redis_url, CLIENT) == "True\n0 True\n"
+
+
 PREFORK = """
 counter = redis.Redis.from_url(url)
 
@@ -97,7 +112,8 @@ def work():
             counter.set("count", count + 1)
 
 work()  # the parent has its loop before it forks, as with gunicorn's preload_app
-waiting = in_daemon(lambda: locks.lock("held").acquire())
+held = locks.lock("held").acquire()
+in_daemon(lambda: locks.lock("held").acquire())
 children = []
 for _ in range(4):
     child = os.fork()
