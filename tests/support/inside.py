@@ -297,15 +297,6 @@ def block_loop(seconds: float) -> None:
 # Threads: what `aiolocks.sync` keeps for them.
 
 
-def tasks_of_threads() -> int:
-    """Return how many tasks the loop of `aiolocks.sync` has."""
-
-    async def count() -> int:
-        return len(asyncio.all_tasks())
-
-    return _threads.Call(count).result("Lock")
-
-
 def command_of(locks: sync.LockManager, *words: str) -> object:
     """Return the reply to a command over a connection of the manager's own client, in the loop of its process."""
     return _threads.Call(partial(locks._inner.client.execute_command, *words)).result("LockManager")

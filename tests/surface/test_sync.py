@@ -19,9 +19,9 @@ import redis as redis_sync
 
 import aiolocks
 from aiolocks import AcquireTimeoutError, LeaseLostError, sync
+from aiolocks._threads import Call
 from aiolocks.events import Event, on_event
 from aiolocks.sync import LockManager
-from tests.support.inside import tasks_of_threads
 from tests.support.kinds import KINDS, complete
 from tests.support.lateness import SLACK, assert_within
 
@@ -440,11 +440,10 @@ async def test_a_call_from_a_running_loop_is_refused_with_the_name_of_the_asynch
 ) -> None:
     lease = await asyncio.to_thread(locks.lock("a").acquire)
     calls: list[tuple[Callable[[], object], str]] = [
-        (locks.lock("b").acquire, "Lock"),
-        (locks.semaphore("b", 1).hold().__enter__, "Semaphore"),
-        (locks.rwlock("b").read.locked, "RWLock"),
+        *((MADE[kind.name](locks).acquire, kind.class_name) for kind in KINDS if kind.name in LEASED),
         (locks.versioned("b").read, "Versioned"),
         (lease.release, "Lock"),
+        (locks.lock("b").hold().__enter__, "Lock"),
         (locks.close, "LockManager"),
     ]
     for call, named in calls:
@@ -489,14 +488,17 @@ def test_a_blocked_loop_makes_no_lease_last_longer_and_no_interrupt_wait_for_eve
 
 
 def test_the_task_of_a_thread_ends_with_it(locks: LockManager) -> None:
+    async def count() -> int:
+        return len(asyncio.all_tasks())
+
     def work() -> None:
         with locks.lock("a"):
             pass
 
     work()
-    before = tasks_of_threads()
+    before = Call(count).result("Lock")
     for _ in range(3):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    until(lambda: tasks_of_threads() <= before)
+    until(lambda: Call(count).result("Lock") <= before)
