@@ -146,7 +146,11 @@ _PACKAGE = _names({
     "LockNotOwnedError LockLost LeaseLost": "use LeaseLostError",
     "LockAcquireError LockTimeout WouldBlock": "use AcquireTimeoutError; try_acquire() returns None",
     "synchronize locked": "use with_lock",
-    **{module: f"import aiolocks.{module}" for module in ["aiohttp", "compat", "events", "fastapi", "otel", "testing"]},
+    "SyncLock ThreadLock ThreadingLock": "for threads and code without await, import aiolocks.sync",
+    **{
+        module: f"import aiolocks.{module}"
+        for module in ["aiohttp", "compat", "events", "fastapi", "otel", "sync", "testing"]
+    },
 })  # fmt: skip
 
 
@@ -326,4 +330,4 @@ def held_by_mode(thing: object, *_: object) -> NoReturn:
 
 def entered_without_async(thing: object) -> NoReturn:
     """Raise the error for ``with lock:``; this is the `__enter__` of everything that `async with` enters."""
-    raise TypeError(f"{thing!r} is entered by `async with`, not by `with`")
+    raise TypeError(f"{thing!r} is entered by `async with`, not by `with`; threads use aiolocks.sync")

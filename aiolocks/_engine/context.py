@@ -117,7 +117,7 @@ class Context:
 
     def schedule_idle_close(self) -> None:
         """Notify the session when nothing has been held or awaited for `IDLE` seconds from now."""
-        if self.tokens:
+        if self.tokens or self.forked:
             return
         self._last_used = self.clock()
         if self._idle_timer is None and not self.loop.is_closed():

@@ -130,7 +130,9 @@ def pool_of(client: Client) -> Pool:
     if isinstance(given, RedisCluster):
         return given.nodes_manager
     if isinstance(given, redis_sync.Redis):
-        raise TypeError("aiolocks needs an asynchronous client: from redis.asyncio import Redis, not from redis")
+        raise TypeError(
+            "aiolocks needs an asynchronous client, from redis.asyncio; for code without await, see aiolocks.sync"
+        )
     if isinstance(given, type) and issubclass(given, (Redis, redis_sync.Redis)):
         raise TypeError("aiolocks needs a client, such as redis.asyncio.Redis(), not the class")
     if isinstance(given, str) and "://" in given:

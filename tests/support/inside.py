@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pytest
 
-from aiolocks import compat
+from aiolocks import _threads, compat, sync
 from aiolocks._core.tokens import own_part
 from aiolocks._core.values import offer_of
 from aiolocks._engine import context as _context
@@ -291,3 +292,11 @@ def block_loop(seconds: float) -> None:
         loop._jump(seconds)
     else:
         time.sleep(seconds)
+
+
+# Threads: what `aiolocks.sync` keeps for them.
+
+
+def command_of(locks: sync.LockManager, *words: str) -> object:
+    """Return the reply to a command over a connection of the manager's own client, in the loop of its process."""
+    return _threads.Call(partial(locks._inner.client.execute_command, *words)).result("LockManager")

@@ -31,8 +31,12 @@ PRINTING = [
     "decorated", "fencing_sqlite", "guard", "hand_off", "orders_table", "price_list", "prometheus", "quorum", "tickets",
     "transfer", "cron", "scraper", "apscheduler_once", "taskiq_jobs",
 ]  # fmt: skip
-OTHERS = ["arq_jobs", "cluster", "graceful", "leader", "leader_handover", "sentinel", "test_your_code", "worker"]
-SERVERS = ["aiohttp_checkout", "fastapi_orders", "litestar_orders", "starlette_orders"]
+OTHERS = [
+    "arq_jobs", "celery_task", "cluster", "graceful", "leader", "leader_handover", "sentinel", "test_your_code",
+    "worker",
+]  # fmt: skip
+ORDERS = ["django_view", "fastapi_orders", "flask_orders", "litestar_orders", "starlette_orders"]
+SERVERS = ["aiohttp_checkout", *ORDERS]
 WITHIN = 20
 
 
@@ -172,6 +176,14 @@ def test_arq_skips_what_is_running_already(tcp_url: str) -> None:
     assert printed.splitlines()[-1:] == blocks("arq_jobs")[1].splitlines()
 
 
+@pytest.mark.slow
+def test_celery_imports_no_shop_twice_at_once(tcp_url: str) -> None:
+    pytest.importorskip("celery")
+    with running("celery_task", tcp_url, warnings="ignore") as process:  # Celery warns that it runs as root
+        printed, _ = process.communicate(timeout=2 * WITHIN)
+    assert blocks("celery_task")[1] in printed
+
+
 @pytest.mark.parametrize(("example", "nodes"), [("leader", ["ann", "bob", "cid"]), ("leader_handover", ["ann", "bob"])])
 def test_the_leaders_take_turns_in_any_order(example: str, nodes: list[str], tcp_url: str) -> None:
     printed = output(example, tcp_url)
@@ -181,11 +193,10 @@ def test_the_leaders_take_turns_in_any_order(example: str, nodes: list[str], tcp
     assert re.sub(r"^\w+", lambda name: renamed[name[0]], printed, flags=re.MULTILINE) == blocks(example)[1]
 
 
-@pytest.mark.parametrize("framework", ["fastapi", "litestar", "starlette"])
+@pytest.mark.parametrize("example", ORDERS)
 @pytest.mark.asyncio
-async def test_the_orders_are_answered_as_the_docstring_says(framework: str, tcp_url: str) -> None:
-    pytest.importorskip(framework)
-    example = f"{framework}_orders"
+async def test_the_orders_are_answered_as_the_docstring_says(example: str, tcp_url: str) -> None:
+    pytest.importorskip(example.partition("_")[0])
     _, _, paid, busy = blocks(example)
     with site(example, tcp_url) as url:
         order = requests(example, url)

@@ -58,7 +58,8 @@ INSTINCT: dict[str, dict[str, str]] = {
         "Semaphore(redis, 'scraper', value=3)": "use limit=",
         "Semaphore(redis, 'scraper', capacity=3)": "use limit=",
         "aiolocks.BoundedSemaphore": "use Semaphore",
-        "with lock: pass": "<Lock 'orders'> is entered by `async with`, not by `with`",
+        "aiolocks.SyncLock": "for threads and code without await, import aiolocks.sync",
+        "with lock: pass": "<Lock 'orders'> is entered by `async with`, not by `with`; threads use aiolocks.sync",
         "with lease: pass": "is entered by `async with`",
         "with locks: pass": "is entered by `async with`",
         "with rw.read: pass": "<RWLock 'catalogue' read> is entered by `async with`",
@@ -390,7 +391,7 @@ def test_the_package_offers_what_it_did() -> None:
     assert isinstance(aiolocks, types.ModuleType)
 
 
-@one_by_one("module", ["aiohttp", "compat", "events", "fastapi", "testing"])
+@one_by_one("module", ["aiohttp", "compat", "events", "fastapi", "sync", "testing"])
 def test_a_module_that_was_not_imported_says_how(module: str) -> None:
     with pytest.raises(AttributeError, match=rf"no attribute '{module}': import aiolocks\.{module}$"):
         hints.missing_from_package(module)  # which others may have imported by now

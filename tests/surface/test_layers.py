@@ -12,6 +12,7 @@ import pytest
 import aiolocks
 import aiolocks.events
 import aiolocks.otel
+import aiolocks.sync
 import aiolocks.testing
 from tests.support.cases import one_by_one
 
@@ -161,7 +162,7 @@ def test_modules_say_what_they_are_for_and_stay_small(file: Path) -> None:
     assert len(source.splitlines()) <= LONGEST_MODULE
 
 
-@one_by_one("package", [aiolocks, aiolocks.events, aiolocks.otel, aiolocks.testing])
+@one_by_one("package", [aiolocks, aiolocks.events, aiolocks.otel, aiolocks.sync, aiolocks.testing])
 def test_everything_public_has_a_docstring(package: object) -> None:
     names: list[str] = package.__all__  # type: ignore[attr-defined]  # ModuleType knows no module's own names
     assert names == sorted(names)

@@ -1,0 +1,126 @@
+"""The event loop of this process, in a thread of its own: anyio's `BlockingPortal`.
+
+It begins with the first call and ends at exit. A fork begins another.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from concurrent.futures import Future
+from typing import final
+
+import anyio
+from anyio.from_thread import BlockingPortal
+
+from ._manager import LockManager
+from ._redis.urls import client_of, close_client
+
+_EXIT_GRACE = 3.0
+"""Timeout for the end of the loop at exit, in seconds. Waiters leave their queues within 1 s."""
+
+_CLOSE_TIMEOUT = 1.0
+"""Timeout for closing clients at exit, in seconds."""
+
+
+@final
+class Loop:
+    """The event loop of this process and its thread. A fork begins its own, and never touches the inherited one."""
+
+    def __init__(self) -> None:
+        ready = Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]()
+        self._process = os.getpid()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=_run_loop, args=(ready, self._ended), name="aiolocks.sync", daemon=True)
+        self._thread.start()
+        self.portal, loop = ready.result()
+        self.post = loop.call_soon_threadsafe
+
+    @property
+    def inherited(self) -> bool:
+        return self._process != os.getpid()
+
+    def end(self) -> None:
+        """Cancel all calls, so that waiters leave their queues. Leases that are still held expire."""
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self.post(self._ended.set)
+        self._thread.join(_EXIT_GRACE)
+
+
+def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]", ended: asyncio.Event) -> None:
+    async def main() -> None:
+        async with BlockingPortal() as portal:
+            ready.set_result((portal, asyncio.get_running_loop()))
+            await ended.wait()
+            await portal.stop(cancel_remaining=True)
+        with anyio.move_on_after(_CLOSE_TIMEOUT):
+            for manager in list(managers):
+                await close_client(manager.client)
+
+    try:
+        anyio.run(main)
+    except BaseException as error:
+        if ready.done():
+            raise
+        ready.set_exception(error)
+
+
+current: Loop | None = None
+_begin_lock = threading.Lock()
+exiting = False
+managers: "weakref.WeakKeyDictionary[LockManager, str]" = weakref.WeakKeyDictionary()
+"""The managers that threads use, and their URLs. Their clients are closed at exit."""
+
+
+def begin() -> Loop:
+    """Return the loop of this process, and begin it if there is none."""
+    global current
+    with _begin_lock:
+        if current is None:
+            if exiting:
+                raise RuntimeError("aiolocks.sync has ended, because the interpreter is exiting")
+            _refuse_green_threads()
+            current = Loop()
+        return current
+
+
+def _refuse_green_threads() -> None:
+    """Raise RuntimeError if threads are those of gevent or eventlet: the loop would stop them all."""
+    for package, patched, what in [
+        ("gevent.monkey", "is_module_patched", "threading"), ("eventlet.patcher", "is_monkey_patched", "thread"),
+    ]:  # fmt: skip
+        if package in sys.modules and getattr(sys.modules[package], patched)(what):
+            raise RuntimeError(
+                f"aiolocks.sync needs threads of the system, and {package.partition('.')[0]} has replaced them: use "
+                "workers that are processes or threads (gunicorn: sync, gthread; Celery: prefork, threads)"
+            )
+
+
+def _at_exit() -> None:
+    global current, exiting
+    with _begin_lock:
+        ending, current, exiting = current, None, True
+    if ending is not None:
+        ending.end()
+
+
+def _forked() -> None:
+    global current, _begin_lock
+    inherited: list[object] = [current]
+    current, _begin_lock = None, threading.Lock()
+    for manager, url in managers.items():
+        if not url.startswith("memory:"):  # its server is in the client
+            client, fresh = vars(manager.client), client_of(url)  # the connections are the parent's
+            inherited.append(client.copy())
+            client.update(fresh.__dict__)
+    # Kept for ever: their destructors would take the parent's sockets out of its selector, which a fork shares.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,289 @@
+"""Calls from threads to the event loop of `_loop_thread`.
+
+Each calling thread has one task in that loop, which runs its calls in order. So what holds for a task holds for a
+thread: an `RLock` can be acquired again, `release()` finds the thread's own leases, and a thread that would wait for
+itself gets a RuntimeError. The thread sleeps until its call is ANSWERED. If it is interrupted before that, as by
+Ctrl-C, nothing stays behind:
+
+| the call is | what the interruption does                                                         |
+| ----------- | ---------------------------------------------------------------------------------- |
+| POSTED      | it never begins                                                                    |
+| RUNNING     | it is cancelled, and gives back what it has acquired, like any cancelled coroutine |
+| ANSWERED    | its result is given back, by `undo`                                                |
+
+A call that releases something goes on instead. The thread waits for all that up to `_GRACE` seconds. What is not done
+by then goes on in the loop.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import enum
+import inspect
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Generic, TypeVar, final
+
+from . import _loop_thread
+
+T = TypeVar("T")
+
+_GRACE = 2.0
+"""Timeout for giving back what an interrupted call has acquired, in seconds. The engine itself takes 1 s at most."""
+
+
+@final
+class _Caller:
+    """A calling thread. `waits` is True while it sleeps in a call. Its task ends with it."""
+
+    def __init__(self) -> None:
+        self.loop = _loop_thread.begin()
+        self.calls = asyncio.Queue[Call[Any] | None]()
+        self.waits = False
+        name = threading.current_thread().name  # `holders()` shows it
+        # Without the thread's context variables, which would otherwise live as long as the thread.
+        contextvars.Context().run(lambda: self.loop.portal.start_task_soon(_serve, self.calls, name=name))
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, RuntimeError):  # `__init__` failed, or the loop is closed
+            if not self.loop.inherited:
+                self.loop.post(self.calls.put_nowait, None)
+
+
+async def _serve(calls: "asyncio.Queue[Call[Any] | None]") -> None:
+    while (call := await calls.get()) is not None:
+        await call.run()
+        del call  # it refers to its result
+
+
+class _Here(threading.local):
+    """What belongs to the calling thread; Python drops it when the thread ends."""
+
+    caller: _Caller | None = None
+    exit: "weakref.ref[_Exit] | None" = None
+    """The newest look-up of `__exit__`."""
+
+    def find_caller(self) -> _Caller:
+        if self.caller is None or self.caller.loop is not _loop_thread.current:  # in a fork it is another one
+            self.caller = _Caller()
+        return self.caller
+
+
+_here = _Here()
+
+
+class _Progress(enum.Enum):
+    POSTED = "posted"
+    RUNNING = "running"
+    ANSWERED = "answered"
+
+
+@final
+class Call(Generic[T]):
+    """One call of a thread.
+
+    Its state is `_progress`, and `_over` once its thread was interrupted and waits for that event. Invariant: once it
+    is posted, only the loop changes it.
+    """
+
+    def __init__(
+        self, make: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]] | None = None, *,
+        certain: bool = False,
+    ) -> None:  # fmt: skip
+        """*make* is called and awaited in the loop. *undo* gives back a result that the thread did not get.
+
+        A *certain* call goes on if the thread is interrupted: it releases something.
+        """
+        self._make, self._undo, self._certain = make, undo, certain
+        self._progress = _Progress.POSTED
+        self._over: threading.Event | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._job: asyncio.Future[Callable[[], Any]] | None = None
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        """Functions for the thread to run, then None for the answer."""
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def result(self, of: str, *, apart: bool = False) -> T:
+        """Run it in the task of this thread, and return its result. *of* is the asynchronous class, for errors.
+
+        Run *apart*, it has a task and the thread's context variables of its own, so its functions can make other calls.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread. Or the thread waits in a call already, which a signal
+                handler or destructor has interrupted.
+            BaseException: The exception of the call; or the one that interrupted this thread.
+        """
+        _refuse_running_loop(of)
+        caller = _here.find_caller()
+        if caller.waits:
+            raise RuntimeError(
+                "this thread waits in a call of aiolocks.sync, and a signal handler or destructor makes another one; "
+                "let the handler raise an exception, such as SystemExit, which ends the wait and leaves the blocks"
+            )
+        # From the answer on nothing is called, as Python looks for signals there, and the caller lacks the result yet.
+        try:
+            caller.waits = True
+            if apart:
+                caller.loop.portal.start_task_soon(self.run)
+            else:
+                caller.loop.post(caller.calls.put_nowait, self)
+            while (job := self._inbox.get()) is not None:
+                caller.waits = False
+                job()
+                if caller.loop.inherited:
+                    raise RuntimeError("this process is a fork: only its parent gets the answer to this call")
+                caller.waits = True
+        except BaseException:
+            if not caller.loop.inherited:
+                over = threading.Event()
+                caller.loop.post(self._abandon, caller.calls, over)
+                over.wait(_GRACE)
+            raise
+        finally:
+            caller.waits = False
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # its traceback refers to this frame
+        return self._value  # type: ignore[no-any-return]
+
+    async def run(self) -> None:
+        task = self._task = asyncio.current_task()
+        assert task is not None
+        if self._over is None or self._certain:
+            self._progress, before = _Progress.RUNNING, task.cancelling()
+            try:
+                self._value = await self._make()
+            except Exception as error:
+                self._error = error
+            except asyncio.CancelledError as error:
+                if task.cancelling() > before and self._over is None:
+                    raise  # the loop ends: threads that still wait at exit are stopped where they are
+                self._error = error
+            if task.cancelling() > before:
+                task.uncancel()
+            self._progress = _Progress.ANSWERED
+        if self._over is None:
+            self._inbox.put(None)
+        else:
+            await self._give_back(self._over)
+
+    def _abandon(self, calls: "asyncio.Queue[Call[Any] | None]", over: threading.Event) -> None:
+        """End it, as its thread was interrupted, and set *over* when nothing of it is left."""
+        self._over = over
+        if self._job is not None:
+            self._job.cancel()  # the thread does not run it
+        if self._progress is _Progress.ANSWERED:
+            calls.put_nowait(Call(partial(self._give_back, over), certain=True))
+        elif self._progress is _Progress.RUNNING and self._task is not None and not self._certain:
+            self._task.cancel()
+
+    async def _give_back(self, over: threading.Event) -> None:
+        if self._progress is _Progress.ANSWERED and self._error is None and self._undo is not None:
+            with contextlib.suppress(Exception):  # the lease then ends with its TTL
+                await self._undo(self._value)
+        over.set()
+
+    def in_thread(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Return a coroutine function that runs *function* in the thread, which waits for this call.
+
+        A cancellation cannot stop a thread, so it is raised when *function* has ended. If that raises an exception
+        such as KeyboardInterrupt, that leaves `result`, and the coroutine is cancelled.
+        """
+        if inspect.iscoroutinefunction(function):
+            raise TypeError("aiolocks.sync runs plain functions, and this one is `async def`: use aiolocks for it")
+
+        async def run(*args: object) -> Any:
+            if self._over is not None or self._progress is not _Progress.RUNNING:
+                raise asyncio.CancelledError
+            self._job = job = asyncio.get_running_loop().create_future()
+            call = partial(contextvars.copy_context().run, function, *args)
+            self._inbox.put(partial(_do, call, job))
+            cancelled: asyncio.CancelledError | None = None
+            while not job.done():
+                try:
+                    await asyncio.wait([job])
+                except asyncio.CancelledError as error:
+                    if _loop_thread.exiting:
+                        raise
+                    cancelled = error
+            self._job = None
+            if cancelled is not None:
+                raise cancelled
+            return job.result()()
+
+        return run
+
+
+def _do(call: Callable[[], Any], job: "asyncio.Future[Callable[[], Any]]") -> None:
+    """Run *call* in its thread, and let *job* have a function that returns its result, or raises its exception."""
+    process, found = os.getpid(), Future[Any]()
+    try:
+        found.set_result(call())
+    except Exception as error:
+        found.set_exception(error)
+    if process == os.getpid():  # and not in a fork of it
+        job.get_loop().call_soon_threadsafe(_resolve, job, found.result)
+
+
+def _resolve(job: "asyncio.Future[Callable[[], Any]]", result: Callable[[], Any]) -> None:
+    if not job.done():
+        job.set_result(result)
+
+
+def _refuse_running_loop(of: str) -> None:
+    """Raise RuntimeError if an event loop runs in this thread, and name the asynchronous class *of* aiolocks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        f"aiolocks.sync would block the event loop that runs in this thread: use aiolocks.{of} in coroutines and "
+        "asynchronous views, or call this in another thread: `await asyncio.to_thread(...)`"
+    )
+
+
+@final
+class _Exit:
+    """A look-up of `__exit__`. `with` and exit stacks make one before they call `__enter__`, and leave by it (W20)."""
+
+    block: "AbstractContextManager[object] | None" = None
+
+    def __init__(self, of: object) -> None:
+        """*of* is an object, or (for exit stacks) a class."""
+        self.of = of
+
+    def __call__(self, *args: Any) -> None:
+        block, self.block = self.block, None
+        if block is None:
+            raise RuntimeError(f"{self.of!r} is not held by a block that could be left here")
+        block.__exit__(*args[-3:])  # a look-up on the class gets the object first
+
+
+class Exits:
+    """The descriptor `__exit__` of an object that threads share: each block is left by its own look-up."""
+
+    def __get__(self, owner: object, kind: type) -> _Exit:
+        found = _Exit(kind if owner is None else owner)
+        _here.exit = weakref.ref(found)
+        return found
+
+
+def claim_exit(owner: object, block: AbstractContextManager[object]) -> None:
+    """Let the look-up that precedes this call of *owner*'s `__enter__` leave *block*."""
+    found = None if _here.exit is None else _here.exit()
+    _here.exit = None
+    if found is None or (found.of is not owner and found.of is not type(owner)):
+        raise RuntimeError(
+            f"{owner!r}: other code than a `with` statement has called __enter__(). Threads share this object, so let "
+            "that code keep what hold() returns, one for each block, and enter and leave that"
+        )
+    found.block = block

@@ -1,0 +1,324 @@
+"""Threads under faults: their process forks, exits or is interrupted while they hold and wait. Nothing stays behind."""
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import redis as redis_sync
+
+from aiolocks.sync import LockManager
+from tests.support.lateness import SLACK, assert_within
+from tests.support.workers import Worker, spawn
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults]
+
+TTL = 2.0
+
+HEAD = """
+import os, random, signal, sys, threading, time
+import redis
+from aiolocks import LeaseLostError
+from aiolocks.sync import LockManager
+
+os.dup2(1, 2)
+url = sys.argv[1]
+locks = LockManager.from_url(url, ttl=2)
+lock = locks.lock("a")
+
+def say(*words):
+    print(*words, flush=True)
+
+def in_daemon(function, name="daemon"):
+    thread = threading.Thread(target=function, name=name, daemon=True)
+    thread.start()
+    return thread
+"""
+
+
+@pytest.fixture
+def locks(redis_url: str) -> Iterator[LockManager]:
+    with LockManager.from_url(redis_url, ttl=TTL) as locks:
+        yield locks
+
+
+def program(url: str, *lines: str) -> str:
+    """Run a program to its end, and return what it printed on both streams."""
+    with spawn("-X", "dev", "-W", "error", "-c", HEAD + "\n".join(lines), url) as worker:
+        printed, _ = worker.process.communicate(timeout=40)
+    return str(printed)
+
+
+def lines_of(worker: Worker) -> list[str]:
+    assert worker.process.stdout is not None
+    return worker.process.stdout.read().splitlines()
+
+
+# Fork.
+
+IN_A_BLOCK = """
+held = locks.lock("held").acquire()
+with lock as lease:
+    child = os.fork()
+    if child == 0:
+        say("child:", lease.held, lease.lost, lease.renew(), lease.release(), held.release())
+        with locks.lock("b"):
+            say("child:", lock.try_acquire())
+        try:
+            with lock.hold(timeout=0):
+                pass
+        except Exception as error:
+            say("child:", type(error).__name__)
+        sys.exit(7)
+    say("parent:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lease.renew(), held.release())
+say("parent:", lock.locked())
+"""
+
+
+def test_a_child_forked_in_a_block_has_a_loop_of_its_own_and_the_parent_keeps_the_lease(redis_url: str) -> None:
+    assert program(redis_url, IN_A_BLOCK).splitlines() == [
+        "child: False True False False False",
+        "child: None",
+        "child: AcquireTimeoutError",
+        "parent: 7 True True",
+        "parent: False",
+    ]
+
+
+CLIENT = """
+from tests.support.inside import command_of
+mine = command_of(locks, "CLIENT", "ID")
+child = os.fork()
+if child == 0:
+    say(mine != command_of(locks, "CLIENT", "ID"))
+    sys.exit(0)
+say(os.waitpid(child, 0)[1], mine == command_of(locks, "CLIENT", "ID"))
+"""
+
+
+def test_a_child_has_connections_of_its_own_and_both_close_theirs_at_exit(redis_url: str) -> None:
+    assert program(redis_url, CLIENT) == "True\n0 True\n"
+
+
+PREFORK = """
+counter = redis.Redis.from_url(url)
+
+def work():
+    for _ in range(10):
+        with lock:
+            count = int(counter.get("count") or 0)
+            time.sleep(random.uniform(0, 0.002))
+            counter.set("count", count + 1)
+
+work()  # the parent has its loop before it forks, as with gunicorn's preload_app
+held = locks.lock("held").acquire()
+in_daemon(lambda: locks.lock("held").acquire())
+children = []
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        others = [threading.Thread(target=work) for _ in range(2)]
+        for thread in others:
+            thread.start()
+        work()
+        for thread in others:
+            thread.join()
+        sys.exit(0)
+    children.append(child)
+work()
+say([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], counter.get("count"))
+"""
+
+
+def test_workers_forked_from_a_parent_that_has_used_locks_exclude_one_another(redis_url: str) -> None:
+    """gunicorn's and Celery's way: 13 threads of 5 processes."""
+    assert program(redis_url, PREFORK) == "[0, 0, 0, 0] b'140'\n"
+
+
+# Exit.
+
+EXIT = """
+held = lock.acquire()
+in_daemon(lambda: lock.acquire())
+while not lock.waiters():
+    time.sleep(0.01)
+inside = threading.Event()
+
+def hold():
+    with locks.lock("daemon"):
+        inside.set()
+        time.sleep(60)
+
+in_daemon(hold)
+inside.wait()
+{how}
+"""
+
+
+@pytest.mark.parametrize(("how", "status"), [("", 0), ("sys.exit(3)", 3), ("with locks.lock('block'): sys.exit(4)", 4)])
+def test_an_exit_with_held_locks_is_quick_and_silent_and_waiters_leave(
+    redis_url: str, locks: LockManager, how: str, status: int
+) -> None:
+    """What a block of the exiting thread holds is released; what daemon threads hold ends with its TTL."""
+    begun = time.monotonic()
+    with spawn("-X", "dev", "-W", "error", "-c", HEAD + EXIT.format(how=how), redis_url) as worker:
+        assert lines_of(worker) == []
+        assert worker.wait(10) == status
+    assert_within(time.monotonic() - begun, 2 + SLACK * 1.5)
+    assert locks.lock("a").waiters() == ()
+    assert not locks.lock("block").locked()
+    for name in ("a", "daemon"):
+        locks.lock(name).acquire(timeout=TTL + SLACK).release()
+
+
+BLOCKED = """
+from aiolocks.events import on_event
+on_event(lambda event: event.name == "b" and time.sleep(60))
+in_daemon(lambda: locks.lock("b").acquire())
+time.sleep(0.3)
+say("exits")
+"""
+
+
+def test_an_exit_waits_for_a_blocked_loop_only_for_a_while(redis_url: str) -> None:
+    with spawn("-c", HEAD + BLOCKED, redis_url) as worker:
+        assert worker.line() == "exits"
+        begun = time.monotonic()
+        worker.wait(30)
+        assert_within(time.monotonic() - begun, 3 + SLACK)
+
+
+# Ctrl-C, and a killed process.
+
+WAITS = """
+say("waits")
+try:
+    with lock:
+        say("got it")
+finally:
+    say("left")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_thread_interrupted_while_it_waits_leaves_the_queue(
+    redis_url: str, locks: LockManager, number: signal.Signals
+) -> None:
+    lock = locks.lock("a")
+    with lock.hold(), spawn("-c", HEAD + WAITS, redis_url) as worker:
+        assert worker.line() == "waits"
+        while not lock.waiters():
+            time.sleep(0.01)
+        worker.signal(number)
+        begun = time.monotonic()
+        rest = lines_of(worker)
+        worker.wait(10)
+        if number == signal.SIGINT:
+            assert_within(time.monotonic() - begun, 1 + SLACK * 0.5)
+            assert rest[0] == "left"
+            assert rest[-1] == "KeyboardInterrupt"
+            assert lock.waiters() == ()
+    lock.acquire(timeout=TTL + SLACK).release()
+
+
+# Many threads.
+
+CROWD = """
+counter, semaphore, most = redis.Redis.from_url(url), locks.semaphore("two", 2), 0
+
+def work():
+    global most
+    for _ in range(8):
+        with semaphore as lease:
+            most = max(most, counter.incr("inside"))
+            time.sleep(0.002)
+            counter.decr("inside")
+
+threads = [threading.Thread(target=work) for _ in range(10)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+say(most)
+"""
+
+
+def test_ten_threads_in_each_of_three_processes_never_have_more_than_two_permits(redis_url: str) -> None:
+    with (
+        spawn("-c", HEAD + CROWD, redis_url) as first,
+        spawn("-c", HEAD + CROWD, redis_url) as second,
+        spawn("-c", HEAD + CROWD, redis_url) as third,
+    ):
+        most = [int(worker.line()) for worker in (first, second, third)]
+    assert max(most) == 2
+
+
+FIFTY = """
+order, done = [], []
+
+def work(number):
+    with lock:
+        order.append(number)
+        assert len(order) == len(done) + 1
+        done.append(number)
+
+with lock:
+    threads = [threading.Thread(target=work, args=[number]) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    while len(lock.waiters()) < 50:
+        time.sleep(0.01)
+for thread in threads:
+    thread.join()
+say(len(set(order)), lock.statistics().waiting, lock.locked())
+"""
+
+
+def test_fifty_threads_that_wait_at_once_are_all_served_one_at_a_time(redis_url: str) -> None:
+    assert program(redis_url, FIFTY) == "50 0 False\n"
+
+
+INTERRUPTS = """
+import logging
+logging.disable()  # leases that lapse
+class Interrupted(BaseException):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupted
+
+signal.signal(signal.SIGALRM, interrupt)
+lock, outcomes = locks.lock("a", ttl=0.5), []
+
+def until_interrupted():
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
+    while True:
+        try:
+            with lock.hold(timeout=2):
+                pass
+        except (RuntimeError, LeaseLostError):  # the block before was interrupted just before it was left
+            outcomes.append("lapsed")
+            time.sleep(0.1)
+
+for turn in range(200):
+    try:
+        until_interrupted()
+    except Interrupted:
+        outcomes.append("interrupted")
+in_daemon(lambda: lock.acquire(timeout=2).release()).join()
+for outcome in outcomes:
+    say(outcome)
+"""
+
+
+def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(redis_url: str, locks: LockManager) -> None:
+    """The answer may have come already, or the block may be just before its end."""
+    with spawn("-c", HEAD + INTERRUPTS, redis_url) as worker:
+        said = Counter(lines_of(worker))
+    assert said.keys() <= {"interrupted", "lapsed"}
+    assert said["interrupted"] == 200, said
+    assert locks.lock("a").waiters() == ()
+    assert not locks.lock("a").locked()
+    with redis_sync.Redis.from_url(redis_url) as operator:
+        assert not [key for key in operator.scan_iter("*:{a}*") if b"fence" not in key and operator.ttl(key) < 0]

@@ -1,0 +1,504 @@
+"""`aiolocks.sync`: threads hold what coroutines hold, and a thread that is interrupted leaves nothing behind."""
+
+import asyncio
+import contextlib
+import contextvars
+import copy
+import inspect
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any, cast
+
+import pytest
+import redis as redis_sync
+
+import aiolocks
+from aiolocks import AcquireTimeoutError, LeaseLostError, sync
+from aiolocks._threads import Call
+from aiolocks.events import Event, on_event
+from aiolocks.sync import LockManager
+from tests.support.kinds import KINDS, complete
+from tests.support.lateness import SLACK, assert_within
+
+pytestmark = [pytest.mark.redis, pytest.mark.real_time]
+
+TTL = 2.0
+
+
+class Interrupted(BaseException):
+    """Raised by a signal, as KeyboardInterrupt is."""
+
+
+@pytest.fixture
+def locks(redis_url: str) -> Iterator[LockManager]:
+    with LockManager.from_url(redis_url, ttl=TTL) as locks:
+        yield locks
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+@pytest.fixture
+def interrupts() -> Iterator[Callable[[float], None]]:
+    """Interrupts the main thread after so many seconds."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    timers = list[threading.Timer]()
+
+    def after(seconds: float) -> None:
+        timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1)))
+        timers[-1].start()
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield after
+    for timer in timers:
+        timer.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+def until(condition: Callable[[], object], bound: float = 5.0) -> None:
+    end = time.monotonic() + bound
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+# What there is.
+
+MADE: dict[str, Callable[[LockManager], Any]] = complete(
+    {
+        "lock": lambda locks: locks.lock("a"),
+        "rlock": lambda locks: locks.rlock("a"),
+        "multilock": lambda locks: locks.multilock(["a", "b"]),
+        "semaphore": lambda locks: locks.semaphore("a", 1),
+        "rwlock": lambda locks: locks.rwlock("a").write,
+        "versioned": lambda locks: locks.versioned("a"),
+    },
+    [kind.name for kind in KINDS],
+    without={
+        "redlock": "threads have no manager of several servers",
+        "hierarchy": "threads have none, by the contract",
+    },
+)
+LEASED = sorted(set(MADE) - {"versioned"})
+
+
+@pytest.mark.parametrize("kind", LEASED)
+def test_a_thread_excludes_coroutines_and_coroutines_a_thread(locks: LockManager, redis_url: str, kind: str) -> None:
+    """They have the same keys and the same fencing tokens."""
+
+    async def ask(make: Callable[[Any], Any], *, while_held: Callable[[], object] = lambda: None) -> int:
+        async with aiolocks.LockManager.from_url(redis_url) as others:
+            lease = await make(others).try_acquire()
+            if lease is None:
+                return 0
+            async with lease:
+                assert await asyncio.to_thread(while_held) is None
+                return int(lease.fencing_token)
+
+    make = MADE[kind]
+    with make(locks) as lease:
+        assert lease.held
+        assert make(locks).locked()
+        assert asyncio.run(ask(make)) == 0
+    token = asyncio.run(ask(make, while_held=make(locks).try_acquire))
+    assert token > lease.fencing_token
+
+
+FACES = [
+    (sync.Lock, aiolocks.Lock, {"adopt"}),
+    (sync.RLock, aiolocks.RLock, {"adopt"}),
+    (sync.MultiLock, aiolocks.MultiLock, {"adopt"}),
+    (sync.Semaphore, aiolocks.Semaphore, {"adopt"}),
+    (sync.Versioned, aiolocks.Versioned, set()),
+    (sync.Lease, aiolocks.Lease, {"upgrade"}),
+    (sync.LockManager, aiolocks.LockManager, {"aclose", "client", "hierarchical"}),
+]
+
+
+def members(kind: type) -> dict[str, Any]:
+    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("face", "asynchronous", "without"), FACES)
+def test_each_class_has_the_methods_of_the_asynchronous_one(face: type, asynchronous: type, without: set[str]) -> None:
+    """A new method or parameter of an asynchronous class is missing here by name."""
+    ours, theirs = members(face), members(asynchronous)
+    assert theirs.keys() - ours.keys() == without
+    assert ours.keys() - theirs.keys() <= {"close"}
+    for name in ours.keys() & theirs.keys():
+        assert inspect.getdoc(ours[name])
+        assert not inspect.iscoroutinefunction(ours[name])
+        if face is not sync.LockManager and callable(ours[name]):
+            assert [*inspect.signature(ours[name]).parameters] == [*inspect.signature(theirs[name]).parameters]
+
+
+def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: LockManager) -> None:
+    made: Any = locks  # type checkers know all of this
+    lock, lease, manager = made.lock("a"), made.rwlock("a").write.acquire(), cast("Any", LockManager)
+    uses: list[tuple[Callable[[], object], str]] = [
+        (lambda: lock.adopt("text"), "aiolocks.Lock"),
+        (lambda: made.semaphore("a", 1).adopt("text"), "aiolocks.Semaphore"),
+        (lambda: made.rwlock("a").upgradeable, "aiolocks.RWLock"),
+        (lambda: lease.upgrade(), "aiolocks.RWLock"),
+        (lambda: made.redlock("a"), "aiolocks.Redlock"),
+        (lambda: made.hierarchical("a"), "aiolocks.HierarchicalLock"),
+        (lambda: made.lock("a", watchdog="thread"), "aiolocks.Lock"),
+        (lambda: made.rlock("a", max_stall=5), "aiolocks.RLock"),
+        (lambda: made.multilock(["a"], track=True), "aiolocks.MultiLock"),
+        (lambda: made.semaphore("a", 1, on_lost="cancel"), "aiolocks.Semaphore"),
+        (lambda: manager.from_url("redis://localhost", on_lost="cancel"), "aiolocks.LockManager"),
+        (lambda: manager(redis_sync.Redis()), "from_url"),
+    ]
+    for use, named in uses:
+        with pytest.raises(TypeError, match=named):
+            use()
+    assert not hasattr(lock, "adopt")
+    lease.release()
+
+
+def test_a_usual_mistake_is_answered_with_the_right_call_for_threads(locks: LockManager) -> None:
+    lock: Any = locks.lock("a")
+    with pytest.raises(AttributeError, match=r"lease\.renew\(60\)") as wrong:
+        lock.extend(60)
+    assert "await" not in str(wrong.value)
+    with pytest.raises(TypeError, match="acquire_timeout"):
+        locks.lock("a", timeout=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"acquire\(timeout=5\)"):
+        lock.acquire(5)
+    assert "async" not in lock.acquire.__doc__
+    assert "thread" in lock.acquire.__doc__
+
+
+# Blocks and leases.
+
+
+def test_a_lease_by_hand_is_renewed_guarded_and_released(locks: LockManager) -> None:
+    lock = locks.lock("a")
+    lease = lock.acquire(timeout=1)
+    assert (lease.name, lease.held, lease.renew(), lease.guard(("SET", "x", 1))) == ("a", True, True, [b"OK"])
+    assert lock.holders()[0].fencing_token == lease.fencing_token == lease.fencing_tokens["a"]
+    assert (lease.release(), lease.release(), lease.held) == (True, False, False)
+    lease = lock.acquire()
+    lock.release()
+    assert not lease.held
+    with pytest.raises(RuntimeError, match="holds no lease"):
+        lock.release()
+    with pytest.raises(TypeError, match="hand_off"):
+        copy.copy(lease)
+    with lock.acquire() as lease, pytest.raises(RuntimeError, match="open already"):
+        with lease:
+            pass
+    assert not lease.held
+    assert not lock.locked()
+
+
+def test_what_holds_for_a_task_holds_for_a_thread(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+    """Re-entry, `release()`, and waiting for oneself."""
+    lock, rlock, rw = locks.lock("a"), locks.rlock("b"), locks.rwlock("c")
+    with lock, rlock, rlock:
+        with pytest.raises(RuntimeError, match="wait for itself"), lock:
+            pass
+        assert lock.try_acquire() is None
+        with pytest.raises(AcquireTimeoutError):
+            threads.submit(rlock.acquire, timeout=0.05).result()
+        with pytest.raises(RuntimeError, match="holds no lease"):
+            threads.submit(lock.release).result()
+    assert threads.submit(lambda: lock.acquire().release()).result()
+    with rw.read, threads.submit(rw.read.acquire).result():
+        assert rw.write.try_acquire() is None
+    with rw.write as lease:
+        lease.downgrade()
+        assert threads.submit(lambda: rw.read.acquire().release()).result()
+
+
+def test_a_semaphore_shared_by_threads_never_has_too_many(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+    semaphore, inside, most = locks.semaphore("a", 2), list[int](), list[int]()
+
+    def work() -> None:
+        for _ in range(5):
+            with semaphore:
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    for done in [threads.submit(work) for _ in range(8)]:
+        done.result()
+    assert max(most) == 2
+    semaphore.resize(3)
+    with semaphore.hold(permits=3):
+        assert semaphore.try_acquire() is None
+    assert semaphore.statistics().limit == 3
+
+
+def test_a_block_that_another_thread_leaves_releases_its_own_lease(
+    locks: LockManager, threads: ThreadPoolExecutor
+) -> None:
+    """As FastAPI does with a dependency that is a plain generator."""
+    semaphore = locks.semaphore("a", 2)
+
+    def dependency() -> Generator[sync.Lease, None, None]:
+        with semaphore as lease:
+            yield lease
+
+    first, second = dependency(), dependency()
+    leases = [next(first), threads.submit(next, second).result()]
+    first_ends = threads.submit(next, first, None)
+    assert first_ends.result() is None
+    assert [lease.held for lease in leases] == [False, True]
+    second.close()
+    assert [lease.held for lease in leases] == [False, False]
+
+
+def test_an_exit_stack_leaves_the_blocks_that_it_entered(locks: LockManager) -> None:
+    semaphore = locks.semaphore("a", 3)
+    with contextlib.ExitStack() as stack:
+        leases = [stack.enter_context(semaphore), stack.enter_context(semaphore.hold()), stack.enter_context(semaphore)]
+        assert semaphore.locked()
+    assert not any(lease.held for lease in leases)
+    with pytest.raises(RuntimeError, match="hold"):
+        semaphore.__enter__()  # by other code than `with`, as threads share the object
+    with pytest.raises(RuntimeError, match="not held"):
+        semaphore.__exit__(None, None, None)
+    assert semaphore.statistics().permits == 0
+
+
+@pytest.mark.parametrize("wait_release", [True, False])
+def test_a_lost_lease_is_raised_by_check_and_at_the_end_of_the_block(
+    locks: LockManager, redis_url: str, caplog: pytest.LogCaptureFixture, wait_release: bool
+) -> None:
+    lock = locks.lock("a", ttl=0.3, wait_release=wait_release)
+    with redis_sync.Redis.from_url(redis_url) as operator:
+        with pytest.raises(LeaseLostError, match="a"), lock as lease:
+            operator.flushdb()
+            until(lambda: lease.lost)  # the thread sleeps meanwhile
+            with pytest.raises(LeaseLostError):
+                lease.check()
+            assert not lease.held
+            assert lease.wait_lost()
+        with pytest.raises(ZeroDivisionError) as raised, lock.hold() as lease:
+            operator.flushdb()
+            until(lambda: lease.lost)
+            1 / 0  # noqa: B018
+        assert "lock 'a'" in raised.value.__notes__[0]
+        if wait_release:
+            with pytest.raises(LeaseLostError, match="gone"), locks.lock("b"):
+                operator.flushdb()  # the release finds it, though the body was done
+    assert "lock 'a'" in caplog.text
+
+
+def test_leases_are_renewed_while_the_thread_is_busy(locks: LockManager) -> None:
+    with locks.lock("a", ttl=1) as lease:
+        before, remaining = 1.0, lease.remaining()
+        while 0 < remaining <= before:
+            time.sleep(0.01)
+            before, remaining = remaining, lease.remaining()
+        assert_within(0 if lease.held else 1, 0.5, "renewed")
+
+
+@pytest.mark.leaves_residue
+def test_a_lease_that_nothing_refers_to_lapses_once_its_thread_has_ended(locks: LockManager) -> None:
+    """Until then, `lock.release()` of the thread would find it."""
+    lock = locks.lock("a", ttl=0.3)
+
+    def forget() -> None:
+        thread = threading.Thread(target=lock.acquire)
+        thread.start()
+        thread.join()
+        lock.acquire(timeout=3 * SLACK).release()
+
+    with pytest.warns(ResourceWarning, match="lock 'a'"):
+        forget()
+
+
+def test_an_update_runs_its_function_in_the_calling_thread(locks: LockManager) -> None:
+    stock, variable = locks.versioned("stock"), contextvars.ContextVar("variable", default="unset")
+    variable.set("here")
+    seen = list[object]()
+
+    def sell(value: Any) -> int:
+        with locks.lock("a"):  # calls of its own
+            seen.append((threading.current_thread(), variable.get()))
+            return int(value or 3) - 1
+
+    assert stock.update(sell)[0] == 2
+    assert seen == [(threading.main_thread(), "here")]
+    assert stock.read() == (b"2", stock.read()[1])
+    with pytest.raises(ZeroDivisionError):
+        stock.update(lambda value: 1 // 0)
+    with pytest.raises(aiolocks.VersionConflictError):
+        stock.write(b"9", "stale")
+
+    async def coroutine(value: object) -> int:
+        return 1
+
+    with pytest.raises(TypeError, match="async def"):
+        stock.update(cast("Any", coroutine))
+
+
+def test_a_closed_manager_ends_the_waits_of_its_threads(redis_url: str, threads: ThreadPoolExecutor) -> None:
+    with LockManager.from_url(redis_url, ttl=TTL) as locks:
+        lock = locks.lock("a")
+        lease = lock.acquire()
+        waits = threads.submit(lock.acquire)
+        until(lambda: lock.waiters())
+    with pytest.raises(RuntimeError, match="closed"):
+        waits.result()
+    with pytest.raises(RuntimeError, match="closed"):
+        lock.acquire()
+    assert lease.held
+    assert lease.release()
+
+
+def test_memory_needs_no_server() -> None:
+    with LockManager.from_url("memory://", holder="tests") as locks, locks.lock("a"):
+        assert locks.lock("a").holders()[0].pid == os.getpid()
+
+
+# Where a thread is interrupted, or must not wait.
+
+
+def test_an_interrupted_wait_leaves_nothing_behind(
+    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
+) -> None:
+    lock = locks.lock("a")
+    lease = threads.submit(lock.acquire).result()
+    for wait in (lock.acquire, lock.hold().__enter__, lock.hold(timeout=5).__enter__):
+        interrupts(0.05)
+        begun = time.monotonic()
+        with pytest.raises(Interrupted):
+            wait()
+        assert_within(time.monotonic() - begun, 0.05 + SLACK * 0.5)
+        assert lock.waiters() == ()
+    lease.release()
+    assert lock.try_acquire() is not None
+    lock.release()
+
+
+@pytest.mark.leaves_residue
+def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(
+    locks: LockManager, interrupts: Callable[[float], None]
+) -> None:
+    """The answer may have come already, or the block may just be left."""
+    lock = locks.lock("a", ttl=0.5)
+    for turn in range(30):
+        with contextlib.suppress(Interrupted):
+            interrupts(turn * 30e-6)
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                with lock.hold(timeout=2):
+                    pass
+    lock.acquire(timeout=1 + SLACK).release()
+    assert lock.waiters() == ()
+
+
+def test_an_interrupt_of_a_function_leaves_the_call_that_runs_it(
+    locks: LockManager, interrupts: Callable[[float], None]
+) -> None:
+    def function(value: object) -> int:
+        with locks.lock("a"):
+            time.sleep(5)
+        return 1
+
+    interrupts(0.05)
+    with pytest.raises(Interrupted):
+        locks.versioned("v").update(function)
+    assert locks.versioned("v").read()[0] is None
+    assert not locks.lock("a").locked()
+
+
+def test_a_signal_handler_that_makes_a_call_gets_an_error_instead_of_a_deadlock(
+    locks: LockManager, threads: ThreadPoolExecutor
+) -> None:
+    lock = locks.lock("a")
+    lease = threads.submit(lock.acquire).result()
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: print(lock.locked()))
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    with pytest.raises(RuntimeError, match="signal handler"):
+        lock.acquire(timeout=3)
+    signal.signal(signal.SIGUSR1, before)
+    timer.join()
+    assert lock.waiters() == ()
+    assert lease.release()
+
+
+@pytest.mark.asyncio
+async def test_a_call_from_a_running_loop_is_refused_with_the_name_of_the_asynchronous_class(
+    locks: LockManager,
+) -> None:
+    lease = await asyncio.to_thread(locks.lock("a").acquire)
+    calls: list[tuple[Callable[[], object], str]] = [
+        *((MADE[kind.name](locks).acquire, kind.class_name) for kind in KINDS if kind.name in LEASED),
+        (locks.versioned("b").read, "Versioned"),
+        (lease.release, "Lock"),
+        (locks.lock("b").hold().__enter__, "Lock"),
+        (locks.close, "LockManager"),
+    ]
+    for call, named in calls:
+        with pytest.raises(RuntimeError, match=rf"aiolocks\.{named} "):
+            call()
+    with pytest.raises(RuntimeError, match="to_thread"), locks.lock("b"):
+        pass
+    assert await asyncio.to_thread(lease.release)
+    await asyncio.to_thread(locks.close)
+
+
+def test_a_blocked_loop_makes_no_lease_last_longer_and_no_interrupt_wait_for_ever(
+    locks: LockManager, interrupts: Callable[[float], None]
+) -> None:
+    """A listener is called in the loop, and may block it."""
+    blocked, go_on = threading.Event(), threading.Event()
+
+    def block(event: Event) -> None:
+        if event.kind == "acquired" and event.name == "blocks":
+            blocked.set()
+            go_on.wait(20)
+
+    with contextlib.suppress(LeaseLostError), locks.lock("a", ttl=0.3) as lease:
+        stop = on_event(block)
+        thread = threading.Thread(target=lambda: locks.lock("blocks").acquire().release())
+        thread.start()
+        assert blocked.wait(5)
+        until(lambda: not lease.held)
+        with pytest.raises(LeaseLostError):
+            lease.check()
+        interrupts(0.05)
+        begun = time.monotonic()
+        with pytest.raises(Interrupted):
+            locks.lock("b").acquire()
+        assert_within(time.monotonic() - begun, 2.05 + SLACK * 0.2)
+        go_on.set()
+        thread.join()
+        stop()
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    assert not locks.lock("b").locked()
+
+
+def test_the_task_of_a_thread_ends_with_it(locks: LockManager) -> None:
+    async def count() -> int:
+        return len(asyncio.all_tasks())
+
+    def work() -> None:
+        with locks.lock("a"):
+            pass
+
+    work()
+    before = Call(count).result("Lock")
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    until(lambda: Call(count).result("Lock") <= before)
