@@ -10,6 +10,7 @@ from ._core.hints import NameHints, entered_without_async
 from ._core.kinds import KIND_OF_CLASS, KINDS
 from ._core.options import Duration, LeaseOptions, TrackedOptions
 from ._engine.closing import Closing
+from ._once import Once, OnceOptions
 from ._primitives.base import Acquirable, made_by_manager
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
@@ -23,8 +24,8 @@ from ._redis.urls import client_of, close_client
 
 T = TypeVar("T")
 
-_UNTRACKED = {kind.class_name for kind in KINDS if kind.untracked}
-"""Classes to which the default for `track` does not apply."""
+_WITHOUT = {kind.class_name: {*kind.without, *(("track",) if kind.untracked else ())} for kind in KINDS}
+"""Options whose defaults do not apply, by class."""
 
 
 @final
@@ -101,6 +102,10 @@ class LockManager(NameHints):
         """Return a `MultiLock`; *options* override the defaults."""
         return self._make(MultiLock, options, names)
 
+    def once(self, name: str, *, keep: Duration, **options: Unpack[OnceOptions]) -> Once:
+        """Return a `Once`; *options* override the defaults."""
+        return self._make(Once, {"keep": keep, **options}, name)
+
     def rlock(self, name: str, **options: Unpack[TrackedOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""
         return self._make(RLock, options, name)
@@ -123,14 +128,16 @@ class LockManager(NameHints):
     def _make(self, kind: Callable[..., T], options: Mapping[str, object], *given: object) -> T:
         """Call *kind* with the client, *given*, and *options*, which override the defaults."""
         defaults: Mapping[str, object] = self._defaults
-        if "track" in defaults and getattr(kind, "__name__", "") in _UNTRACKED:
-            defaults = {name: value for name, value in defaults.items() if name != "track"}
+        without = _WITHOUT.get(getattr(kind, "__name__", ""), set[str]())
+        if not without.isdisjoint(defaults):
+            defaults = {name: value for name, value in defaults.items() if name not in without}
         made = kind(self._client, *given, **{**defaults, **options})
         if isinstance(made, Acquirable):
             made_by_manager(made, self._closing, self._holder)
         elif type(made).__name__ in KIND_OF_CLASS:
-            for mode in KIND_OF_CLASS[type(made).__name__].modes:
-                made_by_manager(getattr(made, mode), self._closing, self._holder)
+            of_class = KIND_OF_CLASS[type(made).__name__]
+            for part in ("_lock",) if of_class.loop else of_class.modes:
+                made_by_manager(getattr(made, part), self._closing, self._holder)
         return made
 
     async def aclose(self) -> None:

@@ -30,6 +30,8 @@ class Kind(NamedTuple):
         replicated: Whether it has the option `replicas`.
         untracked: Why it lacks the option `track`, for errors; empty if it has the option.
         instead: What to do instead of waiting for a lease of the same task, for errors.
+        loop: Whether it is a loop around a lease, which has no `acquire`.
+        without: The options of a `Lock` that a loop lacks.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Kind(NamedTuple):
     replicated: bool = True
     untracked: str = ""
     instead: str = ""
+    loop: bool = False
+    without: tuple[str, ...] = ()
 
     @property
     def tracked(self) -> bool:
@@ -89,6 +93,10 @@ KINDS: Final = (
         "hierarchy", "HierarchicalLock", "modes", "hierarchy", "hierarchical",
         'HierarchicalLock(redis, "shop/orders/42", ttl=10)',
         modes=("read", "write"), several=True, untracked=_SHARED_KEY,
+    ),
+    Kind(
+        "once", "Once", "lock", "once", "once", 'Once(redis, "rates:eur", keep=3600, ttl=10)', loop=True,
+        handed_on=False, without=("on_lost", "renew", "wait_release", "min_hold"),
     ),
     Kind(
         "versioned", "Versioned", "versioned", "versioned", "versioned", 'Versioned(redis, "stock:42")',

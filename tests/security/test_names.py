@@ -20,14 +20,14 @@ from aiolocks._core.keys import Keys
 from aiolocks._redis.scripts import Script, load
 from aiolocks.testing import FaultProxy
 from tests.support.cases import one_by_one
-from tests.support.kinds import kinds_where
+from tests.support.kinds import every_name
 from tests.support.network import client_of, until
 from tests.support.primitives import ROWS, Row, as_a_stranger, queued
 
 pytest_plugins = ["tests.support.table"]
 
 LUA = Path(aiolocks.__file__).parent / "_redis" / "lua"
-KINDS = kinds_where(lambda kind: True)
+KINDS = every_name()
 
 # What would end a hash tag, a key, a Lua string, a comment, a message or a line early, if it were not data.
 HOSTILE = [

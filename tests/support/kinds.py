@@ -6,9 +6,20 @@ A table that needs no value of its own for each kind is made of rows: `rows_wher
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from aiolocks._core.kinds import KINDS, Kind
+from aiolocks._core import kinds as registry
+from aiolocks._core.kinds import Kind
 
-__all__ = ["KINDS", "IncompleteTableError", "Kind", "check", "complete", "families", "kinds_where", "leased"]
+__all__ = [
+    "EVERY_KIND", "KINDS", "IncompleteTableError", "Kind", "check", "complete", "every_name", "families",
+    "kinds_where", "leased",
+]  # fmt: skip
+
+EVERY_KIND = registry.KINDS
+
+KINDS = tuple(kind for kind in EVERY_KIND if not kind.loop)
+"""The kinds of which tables are made. A loop around a lease is left out here, for all tables that do not ask for it: it
+has no `acquire`, and its lease is that of a lock, which has the same scripts. What it promises of its own is tested in
+`primitives/`, in a file such as `test_once.py`."""
 
 T = TypeVar("T")
 
@@ -26,6 +37,11 @@ def leased(kind: Kind) -> bool:
 def kinds_where(where: Where = leased) -> list[str]:
     """Return the names of the kinds for which *where* is true: those with leases, if it is left out."""
     return [kind.name for kind in KINDS if where(kind)]
+
+
+def every_name() -> list[str]:
+    """Return the names of all kinds, with the loops: for what is promised of keys."""
+    return [kind.name for kind in EVERY_KIND]
 
 
 def families() -> list[str]:

@@ -16,7 +16,19 @@ import pytest
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import HierarchicalLock, Lease, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
+from aiolocks import (
+    HierarchicalLock,
+    Lease,
+    Lock,
+    LockManager,
+    MultiLock,
+    Once,
+    Redlock,
+    RLock,
+    RWLock,
+    Semaphore,
+    Versioned,
+)
 from aiolocks._core import hints
 from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
@@ -281,6 +293,7 @@ def test_an_error_from_within_a_correct_call_is_as_it_was() -> None:
 
 THINGS: list[Any] = [
     LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
+    Once(NOBODY, "rates", keep=1),
     *complete(
         {
             "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
@@ -354,7 +367,7 @@ def test_a_primitive_can_be_copied(thing: Any) -> None:
     assert type(copy.copy(thing)) is type(thing)
 
 
-@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned])
+@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned, Once])
 def test_a_mock_has_what_there_is_and_nothing_else(kind: type) -> None:
     for mock in (Mock(spec=kind), create_autospec(kind, instance=True)):
         public = {name for name in dir(kind) if not name.startswith("_")}

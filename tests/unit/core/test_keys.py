@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from aiolocks._core.keys import Keys, channel_of
 from tests.support.cases import one_by_one
-from tests.support.kinds import kinds_where
+from tests.support.kinds import every_name
 from tests.support.odd_names import odd_names
 
 PREFIX = "aiolocks:"
 PARTS = (b"fence", b"meta", b"queue")
 
-kinds = st.sampled_from(kinds_where(lambda kind: True))
+kinds = st.sampled_from(every_name())
 hostile = st.text(st.sampled_from("{}%:25BD7qtfencu\n\0 \x7f\N{GREEK SMALL LETTER ALPHA}"), min_size=1, max_size=12)
 ordinary = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 names = hostile | ordinary

@@ -7,14 +7,17 @@ from redis.asyncio import Redis
 
 import aiolocks
 from aiolocks import LockManager
+from aiolocks._core.hints import NameHints
 from aiolocks._core.keys import Keys
-from aiolocks._core.kinds import KINDS, Kind
+from aiolocks._core.kinds import Kind
 from aiolocks._primitives.base import Acquirable
+from tests.support.kinds import EVERY_KIND, KINDS
 from tests.support.primitives import EVERY_ROW, Row
 
 NOBODY = Redis(port=1)
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+each_loop = pytest.mark.parametrize("kind", [kind for kind in EVERY_KIND if kind.loop], ids=str)
 each_leased_kind = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.leased], ids=str)
 
 
@@ -32,7 +35,19 @@ def test_every_public_primitive_is_in_the_registry_once() -> None:
     }
     assert sorted(kind.class_name for kind in KINDS) == sorted(public - {"Statistics"})
     for word in ("name", "key_word"):
-        assert len({getattr(kind, word) for kind in KINDS}) == len(KINDS)
+        assert len({getattr(kind, word) for kind in EVERY_KIND}) == len(EVERY_KIND)
+
+
+@each_loop
+def test_a_loop_around_a_lease_has_the_keys_of_its_kind_and_lacks_the_options_that_it_says(kind: Kind) -> None:
+    cls = getattr(aiolocks, kind.class_name)
+    assert issubclass(cls, NameHints)
+    assert not issubclass(cls, Acquirable)
+    assert Keys("aiolocks:", kind.name, "a").base.startswith(b"aiolocks:%b:{" % kind.key_word.encode())
+    options = inspect.signature(cls).parameters
+    assert set(inspect.signature(aiolocks.Lock).parameters) - set(options) == set(kind.without)
+    assert (kind.leased, kind.replicated, kind.tracked) == (True, "replicas" in options, "track" in options)
+    assert kind.method in dir(LockManager)
 
 
 @each_leased_kind

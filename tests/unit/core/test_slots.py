@@ -7,10 +7,10 @@ from redis.crc import key_slot
 
 from aiolocks._core.keys import SLOTS, Keys, beside, channel_of, slot_of, tag_of
 from tests.support.cases import one_by_one
-from tests.support.kinds import kinds_where
+from tests.support.kinds import every_name
 from tests.support.odd_names import odd_names
 
-KINDS = kinds_where(lambda kind: kind.leased)
+KINDS = [name for name in every_name() if name != "versioned"]
 PARTS = ("fence", "meta", "queue", "agreed", "q:home", "q:poll250-home", "t:token", "g:token")
 SESSIONS = (b"home", b"poll250-home", b"{", b"}")
 
