@@ -22,7 +22,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--file", action="append", help="mutate this one; may be given again; all if left out")
+    parser.add_argument(
+        "--file", action="append", help="mutate this one, or those of this folder; may be given again; all if left out"
+    )
     parser.add_argument("--sample", type=int, help="so many, drawn from all")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="what the sample is drawn by")
     parser.add_argument(
@@ -33,7 +35,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="try the quick part alone")
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
     options = parser.parse_args()
-    chosen = [mutant for path in options.file or files() for mutant in mutants_of(path)]
+    chosen = [
+        mutant for given in options.file or [""] for path in files(given) or [given] for mutant in mutants_of(path)
+    ]
     if options.sample is not None:
         chosen = random.Random(options.seed).sample(chosen, min(options.sample, len(chosen)))
     if options.list:

@@ -110,6 +110,7 @@ def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     (tmp_path / "test_blind.py").write_text("import some\ndef test_it(): assert some.least(1, 1) == 1")
     (tmp_path / "test_seeing.py").write_text("import some\ndef test_it(): assert some.least(1, 2) == 1")
     (tmp_path / "test_broken.py").write_text("def test_it(): assert False")
+    (tmp_path / "test_unready.py").write_text("import none_of_this")
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = . {REPOSITORY}")
     (mutant,) = (mutant for mutant in of_python.mutants("some.py", text) if mutant.kind == "min/max")
     trial = Trial(tmp_path, workers=0)
@@ -117,4 +118,6 @@ def test_a_mutant_is_caught_by_a_test_that_notices_it(tmp_path: Path) -> None:
     assert not trial.fails([blind, seeing])
     assert not trial.one_of(["test_broken.py::test_it", blind], mutant)
     assert trial.one_of([blind, seeing], mutant) == seeing
+    with pytest.raises(AssertionError, match="without a mutant neither"):
+        trial.one_of(["test_unready.py::test_it"], mutant)
     assert (tmp_path / "some.py").read_text() == text

@@ -37,6 +37,8 @@ _FAILED = {1, 2, 3, 4}
 
 _NO_TEST = 5
 
+_NO_BEGINNING = "no beginning"
+
 _PLANTING = ("test_defects.py", "test_attached.py", "test_teeth.py")
 """Tests that plant defects of their own, which one that is there already may hide."""
 
@@ -109,6 +111,7 @@ class Trial:
             with self.planted(mutant):
                 failed = self.fails(left, workers)
                 again = failed in left and self.fails([failed])
+            assert failed != _NO_BEGINNING or self.fails(left) != failed, f"without a mutant neither: {left[0]}"
             if failed not in left or (again and self._passes(failed)):
                 return failed
             left.remove(failed)
@@ -133,7 +136,7 @@ class Trial:
         if status not in _FAILED:
             assert status in {0, _NO_TEST}, f"pytest ended with {status}"
             return ""
-        return failed.read_text(encoding="utf-8").partition("\n")[0] or "no beginning"
+        return failed.read_text(encoding="utf-8").partition("\n")[0] or _NO_BEGINNING
 
     def _simulated(self) -> str:
         first = random.randrange(2**31)
@@ -143,10 +146,11 @@ class Trial:
         return "" if status == 0 else f"simulation, --start {first}"
 
     def _run(self, command: Sequence[str], environment: dict[str, str] | None = None) -> int | None:
-        """Return its exit status, or None if it did not end."""
+        """Return its exit status, or None if it did not end. A worker of pytest-xdist may call this."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
         with subprocess.Popen(
             [sys.executable, *command], cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, **(environment or {}), "PYTHONPATH": str(self._folder)}, start_new_session=True,
+            env={**inherited, **(environment or {}), "PYTHONPATH": str(self._folder)}, start_new_session=True,
         ) as process:  # fmt: skip
             try:
                 return process.wait(LIMIT)
