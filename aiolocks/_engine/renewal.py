@@ -136,7 +136,7 @@ class Watchdog:
         now = self._clock()
         if self._all_at <= now:  # or they soon will be, and leases that were under way join them
             self._all_at = max(now, self._all_at + _RENEW_ALL_INTERVAL)
-        at, count = self._all_at, 0
+        at, count = self._all_at, 0  # equivalent: constant, one lease waits 10 ms
         self._sort()
         for renewal in self._live.values():
             if renewal.under_way or renewal.due <= at or not (wanted is None or wanted(renewal.state)):

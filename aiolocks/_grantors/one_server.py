@@ -447,7 +447,7 @@ class RedisGrantor:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
         self.context.undos.go_ahead(self.kind, self.name)
         script = self._scripts.script(verb, self._base) if isinstance(verb, str) else verb
-        release_answered, overtook = asyncio.Event(), False
+        release_answered, overtook = asyncio.Event(), False  # equivalent: constant, each reply sets it
 
         def on_reply(call: PendingCall, reply: Any) -> None:
             nonlocal overtook

@@ -221,7 +221,7 @@ class Tracking:
                 self._read(watch)
 
     def _idle(self) -> None:
-        del self._timers[self._idle]
+        del self._timers[self._idle]  # equivalent: line dropped, a timer that has fired is cancelled in vain
         if not self._watches:
             for link in self._links.values():
                 link.disconnect()

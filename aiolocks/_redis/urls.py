@@ -89,7 +89,7 @@ def memory_client(url: str) -> Redis:
     name = url.removeprefix(SCHEME).rstrip("/")
     if not set(name).isdisjoint("/?#@"):
         raise ValueError("memory:// takes a name and nothing else, such as memory://tests")
-    server = FakeServer(version=(7,))
+    server = FakeServer(version=(7,))  # equivalent: 8, any version from 7 on
     if name:
         server = _memories.setdefault(unquote(name), server)
     client: Redis = FakeAsyncRedis(server=server)

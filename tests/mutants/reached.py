@@ -118,10 +118,14 @@ class Reached:
         self._commit.write_text(commit, encoding="utf-8")
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Return those that reach it: first those named after its file, and of these the shortest first."""
+        """Return those that reach it, first those named after its file, and of these the shortest first.
+
+        At the end come the others named after its file: they may run it in another process, or only import it.
+        """
         own = f"/test_{Path(mutant.path).stem.removeprefix('_')}"
         found = self._of_lua(mutant) if mutant.path.endswith(".lua") else self._of_python(mutant)
-        return sorted(found & self.took.keys(), key=lambda test: (own not in test, self.took[test]))
+        tried = (test for test in self.took if test in found or own in test)
+        return sorted(tried, key=lambda test: (test not in found, own not in test, self.took[test]))
 
     def _of_lua(self, mutant: Mutant) -> set[str]:
         sending = senders(mutant.path)

@@ -37,7 +37,8 @@ _FAILED = {1, 2, 3, 4}
 
 _NO_TEST = 5
 
-_NO_BEGINNING = "no beginning"
+_NO_OUTCOME = "no outcome"
+"""Nothing could be imported, or pytest was ended by its timeout."""
 
 _PLANTING = ("test_defects.py", "test_attached.py", "test_teeth.py")
 """Tests that plant defects of their own, which one that is there already may hide."""
@@ -111,7 +112,7 @@ class Trial:
             with self.planted(mutant):
                 failed = self.fails(left, workers)
                 again = failed in left and self.fails([failed])
-            assert failed != _NO_BEGINNING or self.fails(left) != failed, f"without a mutant neither: {left[0]}"
+            assert failed != _NO_OUTCOME or self.fails(left) != failed, f"without a mutant neither: {left[0]}"
             if failed not in left or (again and self._passes(failed)):
                 return failed
             left.remove(failed)
@@ -136,7 +137,7 @@ class Trial:
         if status not in _FAILED:
             assert status in {0, _NO_TEST}, f"pytest ended with {status}"
             return ""
-        return failed.read_text(encoding="utf-8").partition("\n")[0] or _NO_BEGINNING
+        return failed.read_text(encoding="utf-8").partition("\n")[0] or _NO_OUTCOME
 
     def _simulated(self) -> str:
         first = random.randrange(2**31)

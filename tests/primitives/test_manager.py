@@ -277,6 +277,16 @@ async def test_new_callers_of_a_closed_manager_open_no_connection(redis_url: str
     assert set(await open_connections(redis)) <= before
 
 
+async def test_a_cancelled_wait_through_an_open_manager_is_a_cancellation(redis: Redis) -> None:
+    lease = await Lock(redis, "orders").acquire()
+    waiting = asyncio.create_task(LockManager(redis).lock("orders").acquire())
+    await queued(Lock(redis, "orders"), 1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await lease.release()
+
+
 async def test_a_cancellation_beside_the_close_stays_a_cancellation(redis: Redis) -> None:
     lease = await Lock(redis, "orders").acquire()
     for first in ("close", "cancel"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, MultiLock, RLock, RWLock
+from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, RWLock
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, STEADY, Make, Row, as_a_stranger, every_row, exclusive_rows, free, queued
 
@@ -262,6 +262,14 @@ async def test_all_names_of_a_multilock_go_with_one(client: Redis) -> None:
     assert not await lease.renew()
     assert not await lease.release()
     await free(MultiLock(client, ["{a}1", "{a}2"]))
+
+
+async def test_a_holder_of_another_library_is_revoked_by_force_only(client: Redis) -> None:
+    await client.set("aiolocks:lock:{orders}", "somebody", px=10_000)
+    with pytest.raises(RuntimeError, match="force=True"):
+        await Lock(client, "orders").revoke(timeout=0)
+    await Lock(client, "orders").revoke(force=True, timeout=0)
+    await free(Lock(client, "orders"))
 
 
 async def test_a_whole_path_goes_with_one_level(client: Redis) -> None:

@@ -21,6 +21,15 @@ def test_hand_overs_follow_the_last_one_when_the_clock_is_behind(held: Scripts) 
     assert held.recheck("cat", session="away").answers == [-(_FAR + 2)]
 
 
+def test_a_hand_over_to_the_first_of_several_of_its_session_follows_it_too(held: Scripts) -> None:
+    set_last_fence(held, _FAR)
+    held.release("ann")
+    held.granted("ben")
+    for who in ("cat", "dan"):
+        held.queued(who)
+    assert held.release("ben").mine[0].fence == _FAR + 2
+
+
 def test_all_answers_print_large_tokens_in_full(held: Scripts) -> None:
     set_last_fence(held, _FAR)
     held.release("ann")

@@ -14,7 +14,7 @@ from aiolocks import AcquireTimeoutError, Lease, QuorumError
 from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline
-from aiolocks._core.tokens import own_part, session_of
+from aiolocks._core.tokens import fresh_token, own_part, session_of
 from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.request import Busy, Granted, Request
 from aiolocks._grantors.quorum import Quorum, vote_timeout
@@ -44,7 +44,7 @@ class Voter:
 
     def _answer(self, asked: Asked) -> object:
         name = asked.what.removeprefix("lock_").removeprefix("redlock_")
-        left = self._answers.get(name, [YES[name]])
+        left = self._answers.get(name) or [YES[name]]
         answer = left.pop(0) if len(left) > 1 else left[0]
         if callable(answer):
             answer = answer()
@@ -462,6 +462,7 @@ async def test_a_caller_whose_time_is_over_while_servers_agree_is_not_told_that_
     ([[1, 7, 50], [1, 7, 50], BROKEN], (True, 7, 50)), ([[1, 7, 50], [1, 9, 0], [1, 9, 0]], (True, 9, 0)),
     ([[1, 7, 50], [1, 9, 0], BROKEN], (True, 9, 0)), ([[1, 7, 50], [0, 3, 0], [0, 3, 0]], (False, 7, 0)),
     ([[0, 0, 0], (RUNS_A_SCRIPT, [0, 3, 0]), RUNS_A_SCRIPT], (False, 3, 0)),
+    ([[1, 7, 50], [1, 9, 0], Later(0.1, [1, 7, 50])], (True, 9, 50)),
 ])  # fmt: skip
 async def test_statistics_are_those_of_a_majority(replies: list[Any], expected: tuple[bool, int, int]) -> None:
     voters = [Voter(statistics=reply) for reply in replies]
@@ -485,6 +486,13 @@ async def test_statistics_wait_up_to_ten_seconds_for_servers_busy_with_another_p
         with pytest.raises(QuorumError):
             await majority.statistics(TTL)
         assert 9 <= clock() <= 10
+
+
+async def test_a_holder_is_named_by_a_server_that_knows_its_session() -> None:
+    row, unknown, known = [0, fresh_token(), 7, 1500, 1], [None, None, None], [b"orders-1", b"42", b""]
+    async with quorum(*(Voter(holders=row, HMGET=named) for named in (unknown, known, unknown))) as majority:
+        (holder,) = await majority.holders(TTL)
+        assert (holder.host, holder.pid) == ("orders-1", 42)
 
 
 # A loop that stands still, and slow servers.

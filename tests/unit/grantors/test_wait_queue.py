@@ -65,6 +65,8 @@ class Hall(Answering):
             case "PUBSUB":
                 self.finds_anew = True
                 return [asked.words[2], 1]
+            case "lock_holders":
+                return [0]
             case _:
                 return 1
 
@@ -325,6 +327,15 @@ async def test_one_for_whom_waiting_would_never_end_is_told_so(hall: Hall) -> No
         await asyncio.sleep(1)
         assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
         assert len(hall.tried) == 1
+
+
+async def test_a_lease_without_an_expiry_is_examined_once_a_live_holder_would_have_renewed_it(hall: Hall) -> None:
+    hall.busy_ms = -1
+    async with session_of(hall):
+        await waiting(hall, ttl=30)
+        await asyncio.sleep(60)
+        (examined,) = hall.of("lock_holders")
+        assert 15 <= examined.at - hall.rechecks()[0] <= 15.5
 
 
 # Turns that are not told.

@@ -205,6 +205,19 @@ async def test_a_block_in_another_goes_on_after_a_loss_if_it_says_so() -> None:
             assert outer.lost
 
 
+async def test_the_end_of_a_lease_that_is_not_renewed_is_one_warning_in_a_block_and_none_by_hand(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with aclosing(Server()) as server:
+        lease = await server.lock("invoices", ttl=10, renew=False).acquire()
+        async with server.lock(ttl=10, renew=False, on_lost="flag") as in_block:
+            await asyncio.sleep(60)
+            assert in_block.lost
+            assert lease.lost
+        assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["rlock 'orders'"]
+        await lease.release()
+
+
 async def test_a_holder_of_an_older_lease_of_a_name_gets_no_share_of_the_newest() -> None:
     """The older one was lost on the server, and somebody else has been granted a newer one since."""
     async with aclosing(Server()) as server:
