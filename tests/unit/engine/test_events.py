@@ -49,6 +49,15 @@ async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once
     assert len({event.acquisition for event in heard}) == 1
 
 
+async def test_a_caller_that_has_given_up_is_not_told_that_it_waits() -> None:
+    grantor = ScriptedGrantor(grants=[After(5, 7)])
+    with hearing() as heard:
+        with pytest.raises(RedisTimeoutError):
+            await grantor.acquire(ttl=30, timeout=1)
+        grantor.requests[0].busy_for(10.0)  # as the late answer says
+    assert shown(heard) == [("timed_out", 1.0, 0)]
+
+
 async def test_a_caller_that_asks_again_as_its_turn_came_too_late_waits_once() -> None:
     grantor = ScriptedGrantor(grants=["queued", "queued", 8])
     with hearing() as heard:
