@@ -27,7 +27,7 @@ def test_a_hand_over_to_the_first_of_several_of_its_session_follows_it_too(held:
     held.granted("ben")
     for who in ("cat", "dan"):
         held.queued(who)
-    assert held.release("ben").mine[0].fence == _FAR + 2
+    assert held.release("ben", waits=True).mine[0].fence == _FAR + 2
 
 
 def test_all_answers_print_large_tokens_in_full(held: Scripts) -> None:
