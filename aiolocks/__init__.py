@@ -15,15 +15,19 @@ from ._core.errors import (
     LeaseLostError,
     LimitMismatchError,
     LockError,
+    OnceFailedError,
+    OutcomeMismatchError,
     QuorumError,
     VersionConflictError,
 )
 from ._core.hints import missing_from_package
 from ._core.values import Holder, Statistics, Waiter
-from ._decorator import with_lock
+from ._decorator import once, with_lock
 from ._election import Election
 from ._engine.lease import Lease
 from ._manager import LockManager
+from ._once import Once
+from ._once_outcome import Outcome
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
 from ._primitives.multilock import MultiLock
@@ -47,6 +51,10 @@ __all__ = [
     "LockError",
     "LockManager",
     "MultiLock",
+    "Once",
+    "OnceFailedError",
+    "Outcome",
+    "OutcomeMismatchError",
     "QuorumError",
     "RLock",
     "RWLock",
@@ -56,6 +64,7 @@ __all__ = [
     "VersionConflictError",
     "Versioned",
     "Waiter",
+    "once",
     "with_lock",
 ]
 

@@ -1,4 +1,7 @@
-"""`with_lock`: a coroutine function that runs while it holds a lock, whose name is made of its arguments."""
+"""`with_lock` and `once`: a coroutine function that runs while it holds a lock, or of which one call in the fleet runs.
+
+The name is made of the function's arguments.
+"""
 
 import functools
 import inspect
@@ -10,9 +13,10 @@ from redis.asyncio import Redis
 
 from ._core.hints import NameHints, explains_misuse
 from ._core.kinds import KIND_OF_CLASS
-from ._core.options import LeaseOptions, RedlockOptions, TrackedOptions
+from ._core.options import Duration, LeaseOptions, RedlockOptions, TrackedOptions
 from ._engine.lease import Lease
 from ._manager import LockManager
+from ._once import Once, OnceOptions
 from ._primitives.base import Acquirable
 from ._primitives.lock import Lock
 from ._primitives.semaphore import Semaphore
@@ -106,8 +110,7 @@ def with_lock(
     """
     templates = _templates(name)
     _check_kind(kind)
-    if isinstance(client, (type, Acquirable)):
-        pool_of(cast("Redis", client))  # raises: both are callable, but neither is a function that returns a client
+    _check_client(client)
 
     def make(names: list[str]) -> Block:
         found = client() if callable(client) else client
@@ -120,24 +123,78 @@ def with_lock(
         return made
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-        if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"with_lock is for coroutine functions (async def), not for {function!r}")
-        signature = inspect.signature(function)
-        for template in templates:
-            _check(template, signature)
+        names = _names_of("with_lock", function, templates)
         if not callable(client):
             make(templates)  # checks the options
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            async with make([template.format_map(bound.arguments) for template in templates]):
+            async with make(names(*args, **kwargs)):
                 return await function(*args, **kwargs)
 
         return locked
 
     return decorate
+
+
+@explains_misuse
+def once(client: One | Callable[[], One], name: str, *, keep: Duration, **options: Unpack[OnceOptions]) -> Decorator:
+    """Let one call in the fleet run a coroutine function, and give its outcome to all others::
+
+        @once(redis, "rates:{day}", keep=3600)
+        async def rates(day: str) -> dict[str, float]: ...
+
+    Each call is `Once.run` of the function with the call's arguments, under the name that they make. The function's
+    signature stays the same. Its result must be JSON, unless `dumps` and `loads` say otherwise.
+
+    Args:
+        client, name: As for `with_lock`.
+        keep, options: As for `Once`.
+
+    Raises:
+        TypeError, ValueError: As for `with_lock`, at decoration. If *client* is a function, those of the options are
+            raised by each call.
+
+    A call raises the errors of `Once.run`. Errors of formatting are raised before Redis is asked.
+    """
+    _check_client(client)
+
+    def make(name: str) -> Once:
+        found: One = client() if callable(client) else client
+        if isinstance(found, LockManager):
+            return found.once(name, keep=keep, **options)
+        return Once(found, name, keep=keep, **options)
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        names = _names_of("once", function, [name])
+        if not callable(client):
+            make(name)  # checks the options
+
+        @functools.wraps(function)
+        async def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            return await make(*names(*args, **kwargs)).run(lambda: function(*args, **kwargs))
+
+        return run
+
+    return decorate
+
+
+def _names_of(
+    decorator: str, function: Callable[P, Coroutine[Any, Any, R]], templates: list[str]
+) -> Callable[P, list[str]]:
+    """Check *templates* against the parameters of *function*. Return the function from its arguments to the names."""
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"{decorator} is for coroutine functions (async def), not for {function!r}")
+    signature = inspect.signature(function)
+    for template in templates:
+        _check(template, signature)
+
+    def names(*args: P.args, **kwargs: P.kwargs) -> list[str]:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return [template.format_map(bound.arguments) for template in templates]
+
+    return names
 
 
 def _templates(name: object) -> list[str]:
@@ -146,6 +203,11 @@ def _templates(name: object) -> list[str]:
     if not isinstance(name, Iterable) or isinstance(name, bytes):
         raise TypeError(f"name must be a template, which is a str, or a list of them, not {type(name).__name__}")
     return list(cast("Iterable[str]", name))
+
+
+def _check_client(client: object) -> None:
+    if isinstance(client, (type, Acquirable)):
+        pool_of(cast("Redis", client))  # raises: both are callable, but neither is a function that returns a client
 
 
 def _check_kind(kind: object) -> None:

@@ -11,6 +11,7 @@ from ._core.kinds import KIND_OF_CLASS, KINDS
 from ._core.options import Duration, LeaseOptions, TrackedOptions
 from ._election import Election, ElectionOptions
 from ._engine.closing import Closing
+from ._once import Once, OnceOptions
 from ._primitives.base import Acquirable, made_by_manager
 from ._primitives.hierarchy import HierarchicalLock
 from ._primitives.lock import Lock
@@ -105,6 +106,10 @@ class LockManager(NameHints):
     def multilock(self, names: Iterable[str], **options: Unpack[TrackedOptions]) -> MultiLock:
         """Return a `MultiLock`; *options* override the defaults."""
         return self._make(MultiLock, options, names)
+
+    def once(self, name: str, *, keep: Duration, **options: Unpack[OnceOptions]) -> Once:
+        """Return a `Once`; *options* override the defaults."""
+        return self._make(Once, {"keep": keep, **options}, name)
 
     def rlock(self, name: str, **options: Unpack[TrackedOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""

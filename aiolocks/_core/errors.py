@@ -5,6 +5,8 @@
        ├─ AcquireTimeoutError             also a TimeoutError
        ├─ LeaseLostError                  also redis.exceptions.LockNotOwnedError
        ├─ LimitMismatchError
+       ├─ OnceFailedError
+       ├─ OutcomeMismatchError
        ├─ QuorumError
        └─ VersionConflictError
 
@@ -81,6 +83,22 @@ class LimitMismatchError(LockError):
         super().__init__(message, name=name)
         self.permits = permits
         self.limit = limit
+
+
+class OnceFailedError(LockError):
+    """The function of a `Once` failed in another process, while this caller was waiting. The text names the exception.
+
+    Attributes:
+        name: The name of the `Once`.
+    """
+
+
+class OutcomeMismatchError(LockError):
+    """The kept outcome of a `Once` has another fingerprint: its name was used for another request.
+
+    Attributes:
+        name: The name of the `Once`.
+    """
 
 
 class QuorumError(LockError):

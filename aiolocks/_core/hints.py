@@ -109,6 +109,7 @@ _MANAGER = _names({
     "redlock": "it has several clients: Redlock([redis_a, redis_b, redis_c], name)",
     "close": "use await locks.aclose()",
     "elector leader_election leader": "use locks.election(name): await locks.election(name).run(lead)",
+    "single_flight idempotent cached": "use await locks.once(name, keep=3600).run(function)",
     "redis": "use locks.client",
     "holders waiters revoke statistics": "its locks have it: await locks.lock(name).statistics()",
 })  # fmt: skip
@@ -130,8 +131,17 @@ _ELECTION = _names({
     "watch observe": "use `async for leader in election.changes():`",
 })  # fmt: skip
 
+_ONCE = _names({
+    "acquire try_acquire hold lock do call get execute": "use await once.run(function), of a coroutine function",
+    "release unlock delete invalidate clear reset": "use await once.forget(); await once.revoke() stops the runner",
+    "locked statistics owner": "await once.holders() says who runs",
+    "value result": "use await once.outcome(): its value, when it was made, and its fencing token; or None",
+    "set put": "the result of the function that run() calls is kept",
+})  # fmt: skip
+
 _TABLES = {
     "Election": _ELECTION,
+    "Once": _ONCE,
     "Semaphore": _SEMAPHORE, "RWLock": _RWLOCK, "HierarchicalLock": _HIERARCHY, "Lease": _LEASE,
     "LockManager": _MANAGER, "Versioned": _VERSIONED,
 }  # fmt: skip
@@ -143,6 +153,7 @@ _PACKAGE = _names({
     "RedisLock": "use Lock; in place of redis-py's own, aiolocks.compat.RedisLock",
     "BoundedSemaphore CapacityLimiter": "use Semaphore",
     "Elector LeaderElection Leader": "use Election",
+    "SingleFlight OncePer Idempotent IdempotencyKey": "use Once; as a decorator, aiolocks.once",
     "LockNotOwnedError LockLost LeaseLost": "use LeaseLostError",
     "LockAcquireError LockTimeout WouldBlock": "use AcquireTimeoutError; try_acquire() returns None",
     "synchronize locked": "use with_lock",
@@ -214,6 +225,15 @@ _OPTIONS_OF = {
         "wait_release": "run() always waits for the release",
         "min_hold lock_at_least_for": "a leader leads until it resigns; for jobs, use a Lock",
     }),
+    "Once": _names(
+        {
+            "on_lost": "the function is always cancelled",
+            "renew auto_renewal auto_renew": "the lease of a runner is always renewed",
+            "wait_release": "run() always waits for the release",
+            "min_hold lock_at_least_for cache_ttl expire max_age": "use keep= for how long an outcome is kept",
+            "serializer serialize encode": "use dumps= and loads=",
+        }
+    ),
     "Semaphore": _names({"value max_value capacity permits": "use limit=, and permits= in acquire() or hold()"}),
     "Redlock": dict.fromkeys(("limit", "permits"), QUORUM_OF_PERMITS) | {"replicas": "its servers are independent"},
 }  # fmt: skip
@@ -271,7 +291,8 @@ def _misuse(
     owner, _, verb = function.__qualname__.rpartition(".")
     unknown = next((name for name in keywords if name not in signature.parameters), None)
     if not owner:
-        return f'{verb} takes a client and a name: @{verb}(redis, "invoice:{{invoice_id}}")'
+        more, keep = ("a client, a name and keep=", ", keep=3600") if verb == "once" else ("a client and a name", "")
+        return f'{verb} takes {more}: @{verb}(redis, "invoice:{{invoice_id}}"{keep})'
     if verb == "__init__":
         return _misuse_of_constructor(owner, [*signature.parameters][1:], unknown)
     where = getattr(args[0], "_called", owner) if args else owner  # "RWLock.read" for a mode

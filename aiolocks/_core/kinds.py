@@ -95,6 +95,10 @@ KINDS: Final = (
         modes=("read", "write"), several=True, untracked=_SHARED_KEY,
     ),
     Kind(
+        "once", "Once", "lock", "once", "once", 'Once(redis, "rates:eur", keep=3600, ttl=10)', loop=True,
+        handed_on=False, without=("on_lost", "renew", "wait_release", "min_hold"),
+    ),
+    Kind(
         "versioned", "Versioned", "versioned", "versioned", "versioned", 'Versioned(redis, "stock:42")',
         leased=False, queued=False, guards=False, handed_on=False, replicated=False, untracked="it has no lease",
     ),

@@ -12,6 +12,8 @@ from aiolocks import (
     LimitMismatchError,
     LockError,
     LockManager,
+    OnceFailedError,
+    OutcomeMismatchError,
     QuorumError,
     VersionConflictError,
 )
@@ -30,6 +32,8 @@ def every_error() -> list[LockError]:
     """Return one of each kind, the base class and a user's own included."""
     return [
         LockError("just an error", name="orders"),
+        OnceFailedError("failed elsewhere", name="rates"),
+        OutcomeMismatchError("another request", name="payment"),
         AcquireTimeoutError("busy", name="orders", timeout=5.0, retry_after=0.5),
         LeaseLostError("lost", name="orders", fencing_token=42, reason="revoked"),
         LimitMismatchError("too many", name="scraper", permits=5, limit=3),

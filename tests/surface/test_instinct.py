@@ -23,6 +23,7 @@ from aiolocks import (
     Lock,
     LockManager,
     MultiLock,
+    Once,
     Redlock,
     RLock,
     RWLock,
@@ -295,6 +296,7 @@ def test_an_error_from_within_a_correct_call_is_as_it_was() -> None:
 THINGS: list[Any] = [
     LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
     Election(NOBODY, "scheduler"),
+    Once(NOBODY, "rates", keep=1),
     *complete(
         {
             "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
@@ -368,7 +370,7 @@ def test_a_primitive_can_be_copied(thing: Any) -> None:
     assert type(copy.copy(thing)) is type(thing)
 
 
-@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned, Election])
+@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned, Election, Once])
 def test_a_mock_has_what_there_is_and_nothing_else(kind: type) -> None:
     for mock in (Mock(spec=kind), create_autospec(kind, instance=True)):
         public = {name for name in dir(kind) if not name.startswith("_")}

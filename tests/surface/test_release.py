@@ -90,6 +90,19 @@ async def test_the_holder_is_told_and_the_name_is_free(
     assert await release() == (1, "x is not held\n")
 
 
+@pytest.mark.rest
+async def test_the_function_of_a_once_is_stopped(locks: LockManager, release: Release) -> None:
+    running = asyncio.ensure_future(locks.once("x", keep=60).run(lambda: asyncio.sleep(60)))
+    async with asyncio.timeout(5):
+        while not await locks.once("x", keep=60).holders():
+            await asyncio.sleep(0.01)
+    status, printed = await release()
+    assert status == 0
+    assert "released: 1 holder gone after" in printed
+    with pytest.raises(LeaseLostError, match="revoked"):
+        await running
+
+
 @pytest.mark.parametrize("limit", ["abc", "9" * 5000, "-1", "²"])
 async def test_what_another_kind_has_kept_of_the_name_may_be_malformed(
     locks: LockManager, release: Release, limit: str

@@ -23,6 +23,10 @@ from aiolocks import (
     LockError,
     LockManager,
     MultiLock,
+    Once,
+    OnceFailedError,
+    Outcome,
+    OutcomeMismatchError,
     QuorumError,
     Redlock,
     RLock,
@@ -407,6 +411,32 @@ async def only_if_nobody_else_does(redis: Redis) -> None:
             assert_type(lease, Lease)
 
 
+async def once(redis: Redis, locks: LockManager) -> None:
+    rates = Once(redis, "rates", keep=timedelta(hours=1), dumps=str.encode, loads=bytes.decode)
+
+    async def fetch() -> dict[str, float]:
+        return {}
+
+    async def fetch_for(day: str) -> list[float]:
+        return [float(day)]
+
+    assert_type(await rates.run(fetch, timeout=5, fingerprint="a"), dict[str, float])
+    assert_type(await rates.run(lambda: fetch_for("monday")), list[float])
+    await rates.run(fetch())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await rates.outcome(), Outcome | None)
+    assert_type(await rates.holders(), tuple[Holder, ...])
+    Once(redis, "rates")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Once(redis, "rates", keep=1, on_lost="flag")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.once("rates", keep=1, min_hold=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    decorated = aiolocks.once(locks, "rates:{day}", keep=3600, errors="retry")(fetch_for)
+    assert_type(await decorated("monday"), list[float])
+    await decorated(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    try:
+        await decorated("monday")
+    except (OnceFailedError, OutcomeMismatchError) as error:
+        assert_type(error.name, str)
+
+
 async def manager(redis: Redis) -> None:
     locks = LockManager(redis, prefix="myapp:", ttl=10)
     assert_type(locks, LockManager)
@@ -414,6 +444,7 @@ async def manager(redis: Redis) -> None:
     assert_type(client, Redis)  # type: ignore[unused-awaitable]  # a client can be awaited, but need not be
     assert_type(locks.lock("orders:42", ttl=5), Lock)
     assert_type(locks.multilock(["a", "b"], ttl=5), MultiLock)
+    assert_type(locks.once("rates", keep=3600, errors="retry"), Once)
     assert_type(locks.rlock("orders:42", ttl=5), RLock)
     assert_type(locks.semaphore("scraper", 10, acquire_timeout=None), Semaphore)
     assert_type(locks.versioned("stock:42", expire=5), Versioned)

@@ -1,0 +1,295 @@
+"""The outcome of a run: how it is written to Redis and read there, and what a caller gets of it.
+
+A name has two keys beside those of its lock, in the same Cluster slot:
+
+    kept    the record of a success, for `keep` seconds
+    newest  the record of a failure, or of a success that is kept for less than `SHARED` seconds
+
+`newest` is for callers that were waiting. A process reads the fencing token in it before it waits. A larger one later
+tells that a run has ended meanwhile. A record is that token in 20 digits, a line of JSON, and the encoded value.
+"""
+
+import asyncio
+import contextlib
+import copy
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast, final
+from weakref import WeakValueDictionary
+
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ._core.answers import REPLY_TIMEOUT, ride_out
+from ._core.doing import Doing
+from ._core.errors import LeaseLostError, OnceFailedError, OutcomeMismatchError
+from ._core.guard_commands import Command
+from ._core.keys import Keys
+from ._core.untyped import untyped
+from ._engine.lease import Lease
+from ._redis.clients import Client
+
+if TYPE_CHECKING:
+    from ._once import Once
+
+log = logging.getLogger("aiolocks")
+
+Dumps = Callable[[Any], bytes]
+Loads = Callable[[bytes], object]
+
+MAX_BYTES = 2**20
+"""Maximum size of an encoded value."""
+
+SHARED = 60.0
+"""Seconds beside two TTLs for which waiting callers find an outcome that is not kept. In the queue, each stopped
+process costs the ones behind it a TTL."""
+
+_MAX_TEXT = 2000
+"""Maximum length of the text of a failure."""
+
+_FENCE = 20
+"""Length of the fencing token in a record, in digits."""
+
+_READS = 16
+"""Maximum number of connections of the user's pool that reads of one loop use at the same time."""
+
+_gates: "WeakValueDictionary[int, asyncio.Semaphore]" = WeakValueDictionary()
+"""By the id of the loop. The running reads keep it alive."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A kept outcome.
+
+    Attributes:
+        value: What the function returned, as `loads` makes it.
+        at: When the function returned, by the server's clock.
+        fencing_token: The fencing token of the run. A later run has a larger one.
+    """
+
+    value: object
+    at: datetime
+    fencing_token: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """What is written of one run. *failure* names the exception of the function, if that failed."""
+
+    fence: int
+    at: float
+    fingerprint: str | None
+    failure: str | None
+    payload: bytes
+    _values: dict[int, object] = field(default_factory=dict[int, object], repr=False)
+
+    def value(self, loads: Loads) -> object:
+        """Return the value. All callers of this process with the same *loads* share one object."""
+        if id(loads) not in self._values:
+            self._values[id(loads)] = loads(self.payload)
+        return self._values[id(loads)]
+
+    def encode(self) -> bytes:
+        head = json.dumps([self.at, self.fingerprint, self.failure])
+        return b"%0*d%b\n%b" % (_FENCE, self.fence, head.encode(), self.payload)
+
+    @classmethod
+    def decode(cls, text: bytes) -> "Record":
+        """Read what `encode` returned. Raises ValueError if it is something else."""
+        head, _, payload = text[_FENCE:].partition(b"\n")
+        try:
+            at, fingerprint, failure = json.loads(head)
+            datetime.fromtimestamp(at, UTC)
+            return cls(int(text[:_FENCE]), at, fingerprint, failure, payload)
+        except (ValueError, TypeError, OverflowError, OSError):
+            raise ValueError("not a record of an outcome") from None
+
+
+@final
+class Caller:
+    """One call of `Once.run`, until `answered` is done."""
+
+    __slots__ = ("answered", "fingerprint", "function", "once", "seen", "timeout", "timer")
+
+    def __init__(
+        self, once: "Once", function: Callable[[], Awaitable[Any]], fingerprint: str | None, timeout: float | None,
+        answered: "asyncio.Future[Any]",
+    ) -> None:  # fmt: skip
+        self.once, self.function, self.fingerprint, self.timeout = once, function, fingerprint, timeout
+        self.answered = answered
+        self.timer: asyncio.TimerHandle | None = None
+        self.seen: int | None = None
+        """Fencing token of the newest run that had ended when it came. None: Redis was not asked yet."""
+
+    @property
+    def newest_seen(self) -> float:
+        """The same; nothing is newer as long as Redis was not asked."""
+        return math.inf if self.seen is None else self.seen
+
+    def answer(self, value: object = None, error: BaseException | None = None) -> None:
+        self.stop_timer()
+        if self.answered.done():
+            return
+        if error is None:
+            self.answered.set_result(value)
+        else:
+            self.answered.set_exception(error)
+            self.answered.exception()  # a caller that has just been cancelled does not read it
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def shares(self, record: Record) -> bool:
+        return self.fingerprint is None or self.fingerprint == record.fingerprint
+
+
+@final
+class Store:
+    """Reads and writes the outcomes of one name. It has no state of its own."""
+
+    def __init__(self, client: Client, keys: Keys, keep: float, ttl: float) -> None:
+        self.keep = keep
+        self._client = client
+        self._name = keys.name
+        self._shared = SHARED + 2 * ttl
+        self._kept, self._newest = keys.part(b"kept"), keys.part(b"newest")
+
+    async def kept(self) -> Record | None:
+        """Return the kept outcome, with one GET.
+
+        Raises:
+            ValueError: Another program has written the key.
+            RedisError: Redis could not be asked within 10 s.
+        """
+        return self._decoded(await self._ask("GET", self._kept))
+
+    async def read(self) -> tuple[Record | None, bool]:
+        """Return what the newest run has left, and whether it is kept. Raises the same errors."""
+        record = await self.kept()
+        return (record, True) if record is not None else (self._decoded(await self._ask("GET", self._newest)), False)
+
+    async def forget(self) -> None:
+        await self._ask("DEL", self._kept, self._newest)
+
+    async def check(self, lease: Lease) -> tuple[bool, int, float]:
+        """Return whether an outcome is kept, the fencing token of the newest run, and the time of the server."""
+        kept, digits, now = await lease.guard(
+            ("EXISTS", self._kept), ("GETRANGE", self._newest, 0, _FENCE - 1), ("TIME",)
+        )
+        seconds, microseconds = map(int, cast("list[bytes]", now))
+        newest = int(digits) if isinstance(digits, (bytes, str)) and digits.isdigit() else 0
+        return bool(kept), newest, seconds + microseconds / 1e6
+
+    async def publish(self, record: Record, lease: Lease, *, shared: bool) -> bool:
+        """Write *record*, if *shared*, unless the lease is lost. Return whether later callers find it.
+
+        Without an answer of Redis, or with a value that is too large, a WARNING says that others run again.
+
+        Raises:
+            LeaseLostError: The lease is lost, and *record* that of a success.
+        """
+        lost: tuple[type[Exception], ...] = (LeaseLostError,) if record.failure is None else ()
+        if len(record.payload) > MAX_BYTES:
+            lease.check()
+            why = f"its value has {len(record.payload)} bytes, and the maximum is {MAX_BYTES}"
+        else:
+            try:
+                if shared:
+                    await self._write(record, lease)
+                return record.failure is None and self.keep > 0
+            except lost:
+                raise
+            except (RedisError, OSError) as error:
+                why = str(error)
+        log.warning("once %r: the outcome is not written, so callers elsewhere run again: %s", self._name, why)
+        return False
+
+    async def _write(self, record: Record, lease: Lease) -> None:
+        text, keep = record.encode(), self.keep if record.failure is None else 0.0
+        commands: list[Command] = [("SET", self._kept, text, "PX", _ms(keep))] if keep else []
+        if keep < self._shared:
+            commands.append(("SET", self._newest, text, "PX", _ms(self._shared)))
+        await lease.guard(*commands)
+
+    async def _ask(self, *words: str | bytes) -> bytes | None:
+        loop = asyncio.get_running_loop()
+        gate = _gates.setdefault(id(loop), asyncio.Semaphore(_READS))
+        execute = untyped(self._client).execute_command
+
+        async def ask() -> bytes | None:
+            async with gate:
+                return cast("bytes | None", await execute(*words, NEVER_DECODE=True))
+
+        with Doing(f"reading once {self._name!r}"):
+            try:
+                async with asyncio.timeout(REPLY_TIMEOUT):
+                    return await ride_out(ask, loop.time, loop.time() + REPLY_TIMEOUT)
+            except TimeoutError as late:
+                if isinstance(late, RedisTimeoutError):
+                    raise
+                raise RedisTimeoutError(f"Redis did not answer within {REPLY_TIMEOUT:g} s") from None
+
+    def _decoded(self, text: bytes | None) -> Record | None:
+        try:
+            return None if text is None else Record.decode(text)
+        except ValueError as error:
+            raise ValueError(f"once {self._name!r}: what is kept is {error}; await once.forget() removes it") from None
+
+
+def _ms(seconds: float) -> int:
+    return max(math.ceil(1000 * seconds), 1)
+
+
+def failure_of(error: BaseException) -> str:
+    """Return the name of the type of *error* and its text."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be shown)"
+    return f"{name}: {text[:_MAX_TEXT]}" if text else name
+
+
+def is_outcome(error: BaseException, lease: Lease, name: str) -> bool:
+    """Return whether *error* is the function's own, and not that of a loss, a cancellation or the loop's end."""
+    if isinstance(error, GeneratorExit) or not lease.held:
+        return False
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        return True
+    if isinstance(error, Exception):  # no caller is left to get it
+        log.error("once %r: the function raised as it was cancelled", name, exc_info=error)
+    return False
+
+
+def mismatch(name: str) -> OutcomeMismatchError:
+    return OutcomeMismatchError(
+        f"once {name!r}: an outcome with another fingerprint is kept, so the name was used for another request",
+        name=name,
+    )
+
+
+def failed_elsewhere(name: str, failure: str) -> OnceFailedError:
+    return OnceFailedError(f"once {name!r}: the run of another caller failed with {failure}", name=name)
+
+
+def copied(error: BaseException, name: str) -> Exception:
+    """Return a copy of *error*, with *error* as its cause, because each task needs a traceback of its own."""
+    other: object = None
+    if isinstance(error, Exception):
+        with contextlib.suppress(Exception):  # its class may not allow it
+            other = copy.copy(error)
+    if not isinstance(other, Exception) or other is error or type(other) is not type(error):
+        other = failed_elsewhere(name, failure_of(error))
+    elif hasattr(other, "__notes__"):
+        other.__notes__ = [*other.__notes__]
+    other.__cause__ = error
+    return other

@@ -1,0 +1,728 @@
+"""`Once`: one caller in the fleet runs a function, and all others get its outcome.
+
+To each other, `client` and `stranger` are two processes.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+from redis.asyncio import Redis
+
+import aiolocks
+from aiolocks import (
+    AcquireTimeoutError,
+    LeaseLostError,
+    LockManager,
+    Once,
+    OnceFailedError,
+    OutcomeMismatchError,
+    events,
+)
+from tests.support.primitives import SOON, until
+
+pytest_plugins = ["tests.support.table"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+
+NAME = "rates"
+KEPT, NEWEST = f"aiolocks:once:{{{NAME}}}:kept", f"aiolocks:once:{{{NAME}}}:newest"
+NOBODY = Redis(port=1)
+
+
+class Work:
+    """A function to run: it waits for `let_go`, and returns how often it was called."""
+
+    def __init__(self, error: BaseException | None = None, *, busy: bool = True) -> None:
+        self.calls = 0
+        self.cancelled = 0
+        self.error = error
+        self.began, self.let_go = asyncio.Event(), asyncio.Event()
+        if not busy:
+            self.let_go.set()
+
+    async def __call__(self) -> int:
+        self.calls += 1
+        self.began.set()
+        try:
+            await self.let_go.wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            self.cancelled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        return self.calls
+
+
+def started(*calls: Awaitable[Any]) -> "list[asyncio.Task[Any]]":
+    return [asyncio.ensure_future(call) for call in calls]
+
+
+async def until_waiting(once: Once, processes: int = 1) -> None:
+    async def waits() -> bool:
+        return len(await once.waiters()) == processes
+
+    await until(waits)
+
+
+async def ended(*tasks: "asyncio.Task[Any]") -> list[Any]:
+    async with asyncio.timeout(10):
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+# What is kept
+
+
+async def test_a_kept_outcome_is_returned_to_every_process_and_nothing_runs(client: Redis, stranger: Redis) -> None:
+    here, there = Once(client, NAME, keep=60), Once(stranger, NAME, keep=timedelta(minutes=1))
+    work = Work(busy=False)
+    assert [await here.run(work), await here.run(work), await there.run(work)] == [1, 1, 1]
+    assert work.calls == 1
+    assert 55_000 < await client.pttl(KEPT) <= 60_000
+    assert await here.holders() == ()
+
+
+async def test_a_kept_outcome_costs_one_get(client: Redis) -> None:
+    once, commands = Once(client, NAME, keep=60), []
+    await once.run(Work(busy=False))
+    execute: Any = client.execute_command
+
+    async def counted(*words: Any, **options: Any) -> Any:
+        commands.append(words[0])
+        return await execute(*words, **options)
+
+    client.execute_command = counted  # type: ignore[method-assign]
+    await once.run(Work(busy=False))
+    assert commands == ["GET"]
+
+
+async def test_an_outcome_says_when_the_function_returned_and_under_which_fencing_token(client: Redis) -> None:
+    once = Once(client, NAME, keep=60)
+    assert await once.outcome() is None
+    await once.run(Work(busy=False))
+    first = await once.outcome()
+    assert first is not None
+    assert first.value == 1
+    assert abs(first.at - datetime.now(UTC)) < timedelta(days=1)
+    await once.forget()
+    assert await once.outcome() is None
+    await once.run(Work(busy=False))
+    second = await once.outcome()
+    assert second is not None
+    assert second.fencing_token > first.fencing_token
+
+
+async def test_bytes_are_kept_by_functions_of_the_callers_own(client: Redis, stranger: Redis) -> None:
+    def reverse(value: bytes) -> bytes:
+        return value[::-1]
+
+    async def picture() -> bytes:
+        return b"\xff\0\n{}"
+
+    one, other = (Once(each, NAME, keep=60, dumps=reverse, loads=reverse) for each in (client, stranger))
+    assert await one.run(picture) == await other.run(picture) == b"\xff\0\n{}"
+
+
+@pytest.mark.parametrize("broken", [b"", b"1", b"00000000000000000007{}\n1", b"x" * 20 + b'[1,null,null]\n""'])
+async def test_what_another_program_wrote_there_is_an_error_that_says_how_to_remove_it(
+    client: Redis, broken: bytes
+) -> None:
+    once = Once(client, NAME, keep=60)
+    await client.set(KEPT, broken)
+    for asking in (once.run(Work()), once.outcome()):
+        with pytest.raises(ValueError, match=r"forget\(\) removes it"):
+            await asking
+    await once.forget()
+    assert await once.run(Work(busy=False)) == 1
+
+
+async def test_an_outcome_that_this_version_of_the_program_cannot_load_is_its_own_error(client: Redis) -> None:
+    await Once(client, NAME, keep=60, dumps=lambda _: b"version 2").run(Work(busy=False))
+    with pytest.raises(ValueError) as caught:
+        await Once(client, NAME, keep=60).run(Work())
+    assert "forget()" in caught.value.__notes__[0]
+
+
+# Callers of one process
+
+
+async def test_callers_of_one_process_share_one_lease_one_run_and_one_result(client: Redis) -> None:
+    seen: list[str] = []
+    unsubscribe = events.on_event(lambda event: seen.append(f"{event.primitive} {event.kind}"))
+    result = {"eur": 1.0}
+
+    async def fetch() -> dict[str, float]:
+        await asyncio.sleep(0.01)
+        return result
+
+    try:
+        got = await asyncio.gather(*(Once(client, NAME, keep=0).run(fetch) for _ in range(50)))
+
+        async def has_ended() -> bool:
+            return len(seen) > 1
+
+        await until(has_ended)
+    finally:
+        unsubscribe()
+    assert all(each is result for each in got)
+    assert seen == ["once acquired", "once released"]
+
+
+async def test_the_first_caller_is_cancelled_and_nothing_changes_for_the_others(client: Redis, work: Work) -> None:
+    once = Once(client, NAME, keep=0)
+    first, *others = started(*(once.run(work) for _ in range(50)))
+    await work.began.wait()
+    first.cancel()
+    for other in others[1:]:
+        other.cancel()
+    await asyncio.wait([first, *others[1:]])
+    work.let_go.set()
+    assert await others[0] == 1
+    assert (work.calls, work.cancelled) == (1, 0)
+
+
+async def leave_by_cancel(run: Awaitable[Any], work: Work) -> None:
+    (task,) = started(run)
+    await work.began.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+async def leave_by_timeout(run: Awaitable[Any], work: Work) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(SOON):
+            await run
+
+
+async def leave_by_scope(run: Awaitable[Any], work: Work) -> None:
+    with anyio.move_on_after(SOON) as scope:
+        await run
+    assert scope.cancelled_caught
+
+
+async def leave_by_group(run: Awaitable[Any], work: Work) -> None:
+    async def fail() -> None:
+        await work.began.wait()
+        raise KeyError
+
+    with pytest.raises(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            await run
+
+
+@pytest.mark.parametrize("leave", [leave_by_cancel, leave_by_timeout, leave_by_scope, leave_by_group])
+async def test_when_the_last_caller_leaves_the_function_has_ended_and_the_name_is_free(
+    client: Redis, work: Work, leave: Callable[[Awaitable[Any], Work], Awaitable[None]]
+) -> None:
+    once = Once(client, NAME, keep=60)
+    await once.run(Work(busy=False))  # it is connected
+    await once.forget()
+    await leave(once.run(work), work)
+    assert (work.calls, work.cancelled) == (1, 1)
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    assert await once.run(Work(busy=False), timeout=0) == 1
+
+
+async def test_a_function_that_swallows_its_cancellation_is_cancelled_again_with_its_caller(client: Redis) -> None:
+    stubborn, began = 0, asyncio.Event()
+
+    async def function() -> str:
+        nonlocal stubborn
+        while stubborn < 2:
+            began.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                stubborn += 1
+        return "done all the same"
+
+    once = Once(client, NAME, keep=60)
+    (caller,) = started(once.run(function))
+    await began.wait()
+    caller.cancel()
+    while stubborn < 1:
+        await asyncio.sleep(0)
+    assert not caller.done()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+    async def kept() -> bool:
+        return await once.outcome() is not None
+
+    await until(kept)
+
+
+async def test_a_caller_that_comes_while_the_last_run_is_being_cancelled_has_a_run_of_its_own(client: Redis) -> None:
+    cleanup, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cleanup.set()
+            await cleaned.wait()
+
+    once = Once(client, NAME, keep=0)
+    (first,) = started(once.run(slow_to_end))
+    await until(lambda: _is_true(once.holders()))
+    first.cancel()
+    await cleanup.wait()
+    (second,) = started(once.run(Work(busy=False)))
+    await until_waiting(once)
+    cleaned.set()
+    assert await second == 1
+    await asyncio.wait([first])
+    assert first.cancelled()
+
+
+async def _is_true(asking: Awaitable[object]) -> bool:
+    return bool(await asking)
+
+
+async def test_other_code_that_cancels_every_task_leaves_no_caller_waiting(client: Redis, work: Work) -> None:
+    callers = started(*(Once(client, NAME, keep=0).run(work) for _ in range(3)))
+    await work.began.wait()
+    for task in asyncio.all_tasks() - {asyncio.current_task(), *callers}:
+        task.cancel()
+    assert [type(each) for each in await ended(*callers)] == [asyncio.CancelledError] * 3
+
+
+async def test_the_function_runs_in_the_context_of_a_caller(client: Redis) -> None:
+    request = contextvars.ContextVar("request", default="")
+    request.set("42")
+
+    async def function() -> str:
+        return request.get()
+
+    assert await Once(client, NAME, keep=0).run(function) == "42"
+
+
+# Callers of several processes
+
+
+@pytest.mark.parametrize("keep", [0, 0.001, 60])
+async def test_callers_that_wait_in_another_process_get_the_outcome_however_soon_it_expires(
+    client: Redis, stranger: Redis, work: Work, keep: float
+) -> None:
+    here, there = Once(client, NAME, keep=keep), Once(stranger, NAME, keep=keep)
+    tasks = started(here.run(work))
+    await work.began.wait()
+    tasks += started(*(there.run(Work()) for _ in range(3)))
+    await until_waiting(here)
+    work.let_go.set()
+    assert await ended(*tasks) == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["", "elsewhere"])
+async def test_with_keep_0_a_later_caller_runs_again(client: Redis, stranger: Redis, elsewhere: bool) -> None:
+    work = Work(busy=False)
+    for number in (1, 2):
+        assert await Once(client, NAME, keep=0).run(work) == number
+    assert await Once(stranger if elsewhere else client, NAME, keep=0).run(work) == 3
+
+
+async def test_with_keep_0_a_caller_that_comes_in_the_turn_in_which_the_function_returns_runs_again(
+    client: Redis,
+) -> None:
+    once, later = Once(client, NAME, keep=0), Work(busy=False)
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def function() -> str:
+        await asyncio.sleep(0)
+        tasks.extend(started(once.run(later)))
+        return "first"
+
+    assert await once.run(function) == "first"
+    assert await ended(*tasks) == [1]
+
+
+async def test_of_two_functions_under_one_name_one_runs(client: Redis, stranger: Redis) -> None:
+    one, other = Work(), Work()
+    tasks = started(Once(client, NAME, keep=60).run(one))
+    await one.began.wait()
+    tasks += started(Once(stranger, NAME, keep=60).run(other))
+    one.let_go.set()
+    assert await ended(*tasks) == [1, 1]
+    assert other.calls == 0
+
+
+async def test_who_runs_and_who_waits_can_be_asked(client: Redis, stranger: Redis, work: Work) -> None:
+    here, there = LockManager(client, holder="billing").once(NAME, keep=60), Once(stranger, NAME, keep=60)
+    assert (await here.holders(), await here.waiters()) == ((), ())
+    tasks = started(here.run(work))
+    await work.began.wait()
+    tasks += started(*(there.run(work) for _ in range(3)))
+    await until_waiting(there)
+    (runner,) = await there.holders()
+    assert runner.fencing_token is not None
+    work.let_go.set()
+    await ended(*tasks)
+
+
+# Failures
+
+
+async def test_a_failure_is_shared_with_the_callers_that_wait_and_the_next_runs_again(
+    client: Redis, stranger: Redis
+) -> None:
+    work = Work(KeyError("eur"))
+    here, there = Once(client, NAME, keep=60), Once(stranger, NAME, keep=60)
+    tasks = started(here.run(work), here.run(work))
+    await work.began.wait()
+    tasks += started(there.run(work), there.run(work))
+    await until_waiting(here)
+    work.let_go.set()
+    first, second, *others = await ended(*tasks)
+    assert first is work.error
+    assert type(second) is KeyError
+    assert second is not first
+    assert second.__cause__ is first
+    for other in others:
+        assert type(other) is OnceFailedError
+        assert other.name == NAME
+        assert str(other) == "once 'rates': the run of another caller failed with KeyError: 'eur'"
+    assert others[0] is not others[1]
+    work.error = None
+    assert await there.run(work) == 2
+    assert await here.run(work) == 2
+
+
+async def test_with_retry_a_failure_is_that_of_its_caller_and_the_next_waiter_runs(
+    client: Redis, stranger: Redis
+) -> None:
+    here, there = Once(client, NAME, keep=60, errors="retry"), Once(stranger, NAME, keep=60, errors="retry")
+    failing, good = Work(KeyError("eur")), Work(busy=False)
+    tasks = started(here.run(failing))
+    await failing.began.wait()
+    tasks += started(there.run(good), here.run(failing))
+    await until_waiting(here)
+    failing.let_go.set()
+    assert await ended(*tasks) == [failing.error, 1, 1]
+    assert failing.calls == 1
+
+
+class OddError(Exception):
+    def __init__(self, one: int, *, other: int) -> None:
+        super().__init__(one)
+        self.other = other
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this cannot be copied")
+
+
+class EndError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [OddError(1, other=2), EndError("end"), asyncio.CancelledError("my own")], ids=repr)
+async def test_an_error_that_cannot_be_copied_is_another_for_the_others(client: Redis, error: BaseException) -> None:
+    work, once = Work(error), Once(client, NAME, keep=60)
+    tasks = started(once.run(work), once.run(work))
+    await work.began.wait()
+    work.let_go.set()
+    first, second = await ended(*tasks)
+    assert type(first) is type(error)
+    assert type(second) is OnceFailedError
+    assert second.__cause__ is error
+    assert await once.run(Work(busy=False)) == 1
+
+
+@pytest.mark.parametrize("dumps", [None, lambda value: "text"], ids=["json", "str"])
+async def test_a_value_that_cannot_be_encoded_is_a_failure_that_says_so(client: Redis, dumps: Any) -> None:
+    once = Once(client, NAME, keep=60, **({"dumps": dumps} if dumps else {}))
+
+    async def function() -> object:
+        await asyncio.sleep(0)
+        return object()
+
+    for error in await asyncio.gather(*(once.run(function) for _ in range(2)), return_exceptions=True):
+        assert isinstance(error, TypeError)
+        assert "the function returned" in error.__notes__[0]
+    assert await once.outcome() is None
+
+
+async def test_a_value_that_is_too_large_is_for_the_callers_of_its_process_and_one_warning(
+    client: Redis, stranger: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    large, let_go = "x" * 2**20, asyncio.Event()
+
+    async def function() -> str:
+        await let_go.wait()
+        return large
+
+    here, there, other = Once(client, NAME, keep=60), Once(stranger, NAME, keep=60), Work(busy=False)
+    tasks = started(here.run(function), here.run(function))
+    await until(lambda: _is_true(here.holders()))
+    tasks += started(there.run(other))
+    await until_waiting(here)
+    let_go.set()
+    assert await ended(*tasks) == [large, large, 1]
+    (warning,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert "1048578 bytes" in warning.getMessage()
+
+
+# Loss
+
+
+@pytest.mark.parametrize("swallows", [False, True], ids=["", "swallows"])
+async def test_a_runner_that_is_revoked_publishes_nothing_and_the_next_caller_runs(
+    client: Redis, stranger: Redis, swallows: bool
+) -> None:
+    here, there = Once(client, NAME, keep=60, ttl=1), Once(stranger, NAME, keep=60, ttl=1)
+    began, second, third = asyncio.Event(), Work(busy=False), Work(busy=False)
+
+    async def function() -> str:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            if not swallows:
+                raise
+        return "late"
+
+    tasks = started(here.run(function))
+    await began.wait()
+    tasks += started(there.run(second))
+    await until_waiting(here)
+    tasks += started(here.run(third))
+    await here.revoke()
+    lost, *others = await ended(*tasks)
+    assert isinstance(lost, LeaseLostError)
+    assert lost.reason == "revoked"
+    assert others == [1, 1]
+    assert second.calls + third.calls == 1
+
+
+async def test_a_lease_that_is_lost_after_the_work_and_before_the_write_publishes_nothing(
+    client: Redis, stranger: Redis
+) -> None:
+    here, there = Once(client, NAME, keep=60, ttl=30), Once(stranger, NAME, keep=60)
+
+    async def function() -> str:
+        await there.revoke(force=True)  # the next renewal is far away
+        return "late"
+
+    tasks = started(here.run(function), here.run(Work(busy=False)))
+    lost, next_of_this_process = await ended(*tasks)
+    assert isinstance(lost, LeaseLostError)
+    assert next_of_this_process == 1
+    assert await there.run(Work()) == 1
+
+
+async def test_an_exception_of_a_function_whose_lease_is_lost_is_that_of_its_caller_alone(client: Redis) -> None:
+    once, began = Once(client, NAME, keep=60, ttl=1), asyncio.Event()
+
+    async def function() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            raise KeyError("cleanup")
+
+    tasks = started(once.run(function))
+    await began.wait()
+    tasks += started(once.run(Work(busy=False)))
+    await once.revoke()
+    error, other = await ended(*tasks)
+    assert type(error) is KeyError
+    assert other == 1
+
+
+# Waiting
+
+
+async def test_timeout_bounds_the_wait_for_others_and_never_the_function(
+    client: Redis, stranger: Redis, work: Work
+) -> None:
+    here, there = Once(client, NAME, keep=60, acquire_timeout=SOON), Once(stranger, NAME, keep=60, acquire_timeout=9)
+    await there.outcome()  # it is connected
+    tasks = started(here.run(work, timeout=None))
+    await work.began.wait()
+    for late in (here.run(work), there.run(work, timeout=SOON), here.run(work, timeout=0), there.run(work, timeout=0)):
+        with pytest.raises(AcquireTimeoutError) as caught:
+            await late
+        assert caught.value.name == NAME
+    work.let_go.set()
+    assert await ended(*tasks) == [1]
+    assert await there.run(work, timeout=0) == 1
+
+
+async def test_a_caller_that_never_waits_runs_if_nobody_else_does(client: Redis) -> None:
+    once = Once(client, NAME, keep=0)
+    results = await asyncio.gather(*(once.run(Work(busy=False), timeout=0) for _ in range(3)), return_exceptions=True)
+    assert results[0] == 1
+    assert [type(late) for late in results[1:]] == [AcquireTimeoutError] * 2
+
+
+async def test_the_last_caller_that_is_too_late_ends_the_function_of_one_that_left(client: Redis, work: Work) -> None:
+    once = Once(client, NAME, keep=0)
+    (first,) = started(once.run(work))
+    await work.began.wait()
+    (second,) = started(once.run(work, timeout=0.1))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert [type(each) for each in await ended(first, second)] == [asyncio.CancelledError, AcquireTimeoutError]
+    assert work.cancelled == 1
+
+
+async def test_a_function_that_runs_its_own_name_is_refused_instead_of_waiting_for_itself(client: Redis) -> None:
+    once, other = Once(client, NAME, keep=0), Once(client, "other", keep=0)
+
+    async def nested() -> object:
+        return await once.run(Work())
+
+    for function in (nested, lambda: asyncio.create_task(nested()), lambda: other.run(nested)):
+        with pytest.raises(RuntimeError, match="would wait for itself"):
+            await once.run(function)
+
+    async def different() -> int:
+        return await other.run(Work(busy=False))
+
+    assert await once.run(different) == 1
+
+
+async def test_a_closed_manager_ends_its_waits_and_not_those_of_others(
+    client: Redis, stranger: Redis, work: Work
+) -> None:
+    locks = LockManager(client)
+    mine, others = locks.once(NAME, keep=0), Once(client, NAME, keep=0)
+    tasks = started(Once(stranger, NAME, keep=0).run(work))
+    await work.began.wait()
+    tasks += started(mine.run(work), others.run(work), mine.run(work))
+    await until_waiting(others)
+    await locks.aclose()
+    with pytest.raises(RuntimeError, match="closed"):
+        await mine.outcome()
+    work.let_go.set()
+    running, first, second, third = await ended(*tasks)
+    assert (running, type(first), second, type(third)) == (1, RuntimeError, 1, RuntimeError)
+
+
+# Fingerprints
+
+
+async def test_a_kept_outcome_of_another_request_is_an_error(client: Redis, stranger: Redis) -> None:
+    here, there = Once(client, NAME, keep=60), Once(stranger, NAME, keep=60)
+    work = Work()
+    tasks = started(here.run(work, fingerprint="a"))
+    await work.began.wait()
+    tasks += started(here.run(work, fingerprint="b"), there.run(work, fingerprint="b"), here.run(work))
+    await until_waiting(here)
+    work.let_go.set()
+    mine, other, elsewhere, any_of_them = await ended(*tasks)
+    assert (mine, any_of_them) == (1, 1)
+    for error in (other, elsewhere):
+        assert type(error) is OutcomeMismatchError
+        assert error.name == NAME
+    assert await there.run(work, fingerprint="a") == await there.run(work) == 1
+    with pytest.raises(OutcomeMismatchError):
+        await there.run(work, fingerprint="b")
+
+
+async def test_what_is_not_kept_is_shared_with_the_same_request_alone(client: Redis, stranger: Redis) -> None:
+    here, there, other = Once(client, NAME, keep=0), Once(stranger, NAME, keep=0), Work(busy=False)
+    work = Work()
+    tasks = started(here.run(work, fingerprint="a"))
+    await work.began.wait()
+    tasks += started(here.run(other, fingerprint="b"), there.run(other, fingerprint="c"))
+    await until_waiting(here)
+    work.let_go.set()
+    first, *others = await ended(*tasks)
+    assert first == 1
+    assert sorted(others) == [1, 2]
+
+
+# The decorator, the manager, and wrong calls
+
+
+async def test_the_decorator_makes_the_name_of_the_arguments_and_keeps_the_signature(client: Redis) -> None:
+    calls = []
+
+    @aiolocks.once(client, "rates:{day}", keep=60)
+    async def rates(day: str, *, base: str = "eur") -> str:
+        """Return the rates of a day."""
+        calls.append(day)
+        return f"{base} of {day}"
+
+    assert [await rates("monday"), await rates("monday", base="usd"), await rates(day="tuesday")] == [
+        "eur of monday", "eur of monday", "eur of tuesday",
+    ]  # fmt: skip
+    assert calls == ["monday", "tuesday"]
+    assert inspect.iscoroutinefunction(rates)
+    assert rates.__doc__ == "Return the rates of a day."
+
+    @aiolocks.once(lambda: LockManager(client, prefix="app:"), "rates", keep=60)
+    async def all_rates() -> int:
+        return 1
+
+    await all_rates()
+    assert await client.exists("app:once:{rates}:kept")
+
+
+async def test_wrong_decorations_are_refused_at_once() -> None:
+    async def rates(day: str) -> None: ...
+
+    def plain(day: str) -> None: ...
+
+    for function, name, options in (
+        (plain, "rates:{day}", {"keep": 1}), (rates, "rates:{week}", {"keep": 1}), (rates, "rates", {"keep": -1}),
+        (rates, "rates", {"keep": 1, "errors": "raise"}), (rates, "rates", {}),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError)):
+            aiolocks.once(NOBODY, name, **options)(function)  # type: ignore[arg-type]
+
+
+async def test_defaults_of_a_manager_that_make_no_sense_here_do_not_apply(client: Redis) -> None:
+    locks = LockManager(client, on_lost="flag", renew=False, min_hold=5, wait_release=False, ttl=5, prefix="app:")
+    assert await locks.once(NAME, keep=60).run(Work(busy=False)) == 1
+    assert await client.exists("app:once:{rates}:kept")
+
+
+WRONG_OPTIONS: list[dict[str, Any]] = [
+    {"on_lost": "flag"}, {"renew": False}, {"wait_release": False}, {"min_hold": 1}, {"keep": -1}, {"keep": None},
+    {"keep": "60"}, {"keep": float("nan")}, {"errors": "raise"}, {"dumps": 1}, {"loads": "json"}, {"ttl": 0},
+    {"timeout": 5}, {"cache_ttl": 5},
+]  # fmt: skip
+
+
+async def test_wrong_options_are_refused_before_any_io() -> None:
+    for options in WRONG_OPTIONS:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            Once(NOBODY, NAME, **{"keep": 1, **options})
+        assert next(iter(options)) in str(caught.value)
+
+
+async def test_wrong_calls_are_refused_before_any_io() -> None:
+    once, coroutine = Once(NOBODY, NAME, keep=1), Work()()
+    for function, options in (
+        (coroutine, {}), (None, {}), (Work(), {"timeout": -1}), (Work(), {"fingerprint": b"a"}),
+        (Work(), {"fingerprint": "a" * 1025}),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError)):
+            await once.run(function, **options)  # type: ignore[arg-type]
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    with pytest.raises(TypeError):
+        Once(NOBODY, NAME)  # type: ignore[call-arg]
+
+
+async def test_a_function_that_is_no_coroutine_function_is_refused(client: Redis) -> None:
+    with pytest.raises(TypeError, match="coroutine function"):
+        await Once(client, NAME, keep=1).run(lambda: 5)  # type: ignore[arg-type, return-value]
