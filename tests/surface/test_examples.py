@@ -28,15 +28,15 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(40), pytest.mark.rest]
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = sorted(path.stem for path in (REPOSITORY / "examples").glob("*.py"))
 PRINTING = [
-    "decorated", "fencing_sqlite", "guard", "hand_off", "orders_table", "price_list", "prometheus", "quorum", "tickets",
-    "transfer", "cron", "scraper", "apscheduler_once", "taskiq_jobs",
+    "cache_stampede", "decorated", "fencing_sqlite", "guard", "hand_off", "orders_table", "price_list", "prometheus",
+    "quorum", "tickets", "transfer", "cron", "scraper", "apscheduler_once", "taskiq_jobs", "token_refresh",
 ]  # fmt: skip
 OTHERS = [
     "arq_jobs", "celery_task", "cluster", "graceful", "leader", "leader_handover", "sentinel", "test_your_code",
     "worker",
 ]  # fmt: skip
 ORDERS = ["django_view", "fastapi_orders", "flask_orders", "litestar_orders", "starlette_orders"]
-SERVERS = ["aiohttp_checkout", *ORDERS]
+SERVERS = ["aiohttp_checkout", "idempotent_payment", *ORDERS]
 WITHIN = 20
 
 
@@ -202,6 +202,21 @@ async def test_the_orders_are_answered_as_the_docstring_says(example: str, tcp_u
         order = requests(example, url)
         assert [as_shown(answer) for _, answer in await ask_at_once(order)] == [busy, paid]
         assert [as_shown(answer) for _, answer in await ask_at_once(order[:1])] == [paid]
+
+
+@pytest.mark.asyncio
+async def test_the_payments_are_answered_as_the_docstring_says(tcp_url: str) -> None:
+    pytest.importorskip("fastapi")
+    _, commands, answers = blocks("idempotent_payment")
+    asked = re.findall(r"http://127.0.0.1:8000(\S+)\" -H \"Idempotency-Key: (\w+)", commands)
+    with site("idempotent_payment", tcp_url) as url:
+        async with httpx.AsyncClient(timeout=WITHIN) as client:
+
+            async def ask(path: str, key: str) -> str:
+                return (await client.post(url + path, headers={"Idempotency-Key": key})).text
+
+            at_once = await asyncio.gather(*(ask(*each) for each in asked[:2]))
+            assert [*at_once, await ask(*asked[2])] == answers.splitlines()
 
 
 @pytest.mark.asyncio
