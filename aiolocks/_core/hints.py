@@ -225,15 +225,13 @@ _OPTIONS_OF = {
         "wait_release": "run() always waits for the release",
         "min_hold lock_at_least_for": "a leader leads until it resigns; for jobs, use a Lock",
     }),
-    "Once": _names(
-        {
-            "on_lost": "the function is always cancelled",
-            "renew auto_renewal auto_renew": "the lease of a runner is always renewed",
-            "wait_release": "run() always waits for the release",
-            "min_hold lock_at_least_for cache_ttl expire max_age": "use keep= for how long an outcome is kept",
-            "serializer serialize encode": "use dumps= and loads=",
-        }
-    ),
+    "Once": _names({
+        "on_lost": "the function is always cancelled",
+        "renew auto_renewal auto_renew": "the lease of a runner is always renewed",
+        "wait_release": "run() always waits for the release",
+        "min_hold lock_at_least_for cache_ttl expire max_age": "use keep= for how long an outcome is kept",
+        "serializer serialize encode": "use dumps= and loads=",
+    }),
     "Semaphore": _names({"value max_value capacity permits": "use limit=, and permits= in acquire() or hold()"}),
     "Redlock": dict.fromkeys(("limit", "permits"), QUORUM_OF_PERMITS) | {"replicas": "its servers are independent"},
 }  # fmt: skip

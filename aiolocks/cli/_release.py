@@ -155,6 +155,8 @@ def _primitive(locks: LockManager, found: _names.Name, prefix: str) -> _Revocabl
         return locks.multilock([name], prefix=prefix)
     if found.kind == "hierarchy":
         return locks.hierarchical(name, prefix=prefix).write
+    if found.kind == "election":
+        return locks.election(name, prefix=prefix)
     if found.kind == "once":
         return locks.once(name, keep=0, prefix=prefix)
     if found.kind == "redlock":

@@ -19,7 +19,7 @@ EVERY_KIND = registry.KINDS
 KINDS = tuple(kind for kind in EVERY_KIND if not kind.loop)
 """The kinds of which tables are made. A loop around a lease is left out here, for all tables that do not ask for it: it
 has no `acquire`, and its lease is that of a lock, which has the same scripts. What it promises of its own is tested in
-`primitives/`, in files such as `test_once.py`."""
+`primitives/`, in a file such as `test_once.py`."""
 
 T = TypeVar("T")
 

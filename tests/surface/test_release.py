@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aiolocks import HierarchicalLock, LeaseLostError, LockManager, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager, MultiLock, RLock, RWLock, Semaphore
 from aiolocks.cli import main
 from tests.support.children import family
 from tests.support.kinds import complete, kinds_where
@@ -101,6 +101,28 @@ async def test_the_function_of_a_once_is_stopped(locks: LockManager, release: Re
     assert "released: 1 holder gone after" in printed
     with pytest.raises(LeaseLostError, match="revoked"):
         await running
+
+
+@pytest.mark.rest
+async def test_the_leader_of_an_election_is_stopped_and_stands_again(locks: LockManager, release: Release) -> None:
+    terms: list[int] = []
+
+    async def lead(lease: Lease) -> None:
+        terms.append(lease.fencing_token)
+        if len(terms) == 1:
+            await asyncio.sleep(60)
+
+    running = asyncio.ensure_future(locks.election("x").run(lead))
+    async with asyncio.timeout(5):
+        while not terms:
+            await asyncio.sleep(0.01)
+    status, printed = await release()
+    assert status == 0
+    assert "released: 1 holder gone after" in printed
+    async with asyncio.timeout(5):
+        await running
+    assert len(terms) == 2
+    assert terms[0] < terms[1]
 
 
 @pytest.mark.parametrize("limit", ["abc", "9" * 5000, "-1", "²"])
