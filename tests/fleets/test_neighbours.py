@@ -118,6 +118,15 @@ def waiting(asked: Peer, kind: str, name: str, count: int) -> None:
     until(lambda: asked("state", kind, name)[1] == count, f"{count} waiters for {kind} {name}")
 
 
+def make_reachable(waiter: Peer, holder: Peer, kind: str, name: str) -> None:
+    """Let *waiter* wait once: from then on its session is subscribed, and no newcomer passes it (W2)."""
+    lease, _ = holder("acquire", kind, name)
+    turn = waiter.ask("turn", kind, name)
+    waiting(holder, kind, name, 1)
+    assert holder("release", lease)
+    turn.result(PATIENCE)
+
+
 def held(asked: Peer, kind: str, name: str) -> None:
     until(lambda: asked("state", kind, name)[0] == 1, f"a holder of {kind} {name}")
 
@@ -191,6 +200,7 @@ def test_locks_of_the_plain_kind_of_two_versions_exclude_each_other_in_order(
 def test_leases_that_go_together_and_leases_that_do_not_are_so_between_two_versions(
     first: Peer, second: Peer, shared: str, alone: str, name: str
 ) -> None:
+    make_reachable(second, first, alone, name)
     one, _ = first("acquire", shared, name)
     other, _ = second("acquire", shared, name)
     turns = [second.ask("turn", alone, name)]
@@ -239,6 +249,7 @@ def test_an_upgrade_waits_for_readers_of_the_other_version_and_a_downgrade_lets_
 def test_a_heavy_waiter_of_one_version_is_not_passed_by_light_ones_of_the_other(
     first: Peer, second: Peer, name: str
 ) -> None:
+    make_reachable(second, first, "lock", name)
     leases = [first("acquire", "permits", name)[0], first("acquire", "permits", name)[0]]
     heavy = second.ask("turn", "permits", name, permits=3)
     waiting(first, "permits", name, 1)
