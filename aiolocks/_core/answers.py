@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 from redis import exceptions
 from redis.asyncio.retry import Retry
@@ -155,6 +155,17 @@ def _find(error: Exception, answers: _Answers) -> str:
 def came_too_early(error: Exception) -> bool:
     """Return True if Redis could not run the request just now, or if that is the cause of *error*."""
     return isinstance(error, NotNowError) or isinstance(error.__cause__, NotNowError)
+
+
+def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
+    """Pass on an answer, or the exception that came in its place, unless the caller has left."""
+    if future.done():
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+        future.exception()  # the caller may still leave, and never retrieve it
+    else:
+        future.set_result(answer)
 
 
 def is_worth_retry(error: Exception) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from .._core.answers import REPLY_TIMEOUT, ride_out
+from .._core.answers import REPLY_TIMEOUT, resolve, ride_out
 from .._core.doing import Doing
 from .._core.guard_commands import Command, Reply
 from .._core.hints import NameHints, entered_without_async
@@ -22,7 +22,6 @@ from .guard import guard
 from .holdings import Task
 from .lease_state import LeaseState
 from .release import RELEASE_TIMEOUT
-from .request import resolve
 from .validity import GONE_FROM_SERVER
 
 log = logging.getLogger("aiolocks")
@@ -76,7 +75,7 @@ class Lease(NameHints):
     def remaining(self) -> float:
         """Return the seconds of certain validity left, by the local clock. 0.0 once lost or released."""
         state = self._state
-        return max(state.deadline - state.context.clock(), 0.0) if not state.over else 0.0
+        return max(state.validity.deadline - state.context.clock(), 0.0) if not state.over else 0.0
 
     def check(self) -> None:
         """Return if the lease is held. Cheap enough to call before every write.
@@ -108,9 +107,16 @@ class Lease(NameHints):
         if not state.held:
             return False
         clock = state.context.clock
-        until = min(state.deadline, clock() + REPLY_TIMEOUT)
+
+        async def ask() -> float | None:
+            sent_at = clock()
+            answer: asyncio.Future[bool] = state.context.loop.create_future()
+            state.grantor.renew(state.request, ttl, partial(resolve, answer))
+            return sent_at if await answer else None
+
+        until = min(state.validity.deadline, clock() + REPLY_TIMEOUT)
         with Doing(f"renewing {state.what}"):
-            sent_at = await ride_out(partial(_renewal, state, ttl), clock, until)
+            sent_at = await ride_out(ask, clock, until)
         if sent_at is None:
             state.lose(state.refused_as)
             return False
@@ -310,14 +316,6 @@ class Lease(NameHints):
         if state.on_server and not state.over and not state.context.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 state.context.holdings.dropped(state)
-
-
-async def _renewal(state: LeaseState, ttl: float) -> float | None:
-    """Ask once to extend the lease. Return when the request left, or None if the lease is gone."""
-    sent_at = state.context.clock()
-    answer: asyncio.Future[bool] = state.context.loop.create_future()
-    state.grantor.renew(state.request, ttl, partial(resolve, answer))
-    return sent_at if await answer else None
 
 
 def state_of(lease: Lease) -> LeaseState:

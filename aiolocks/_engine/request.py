@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, final
 
 from redis.exceptions import RedisError
 
+from .._core.answers import resolve
 from .._core.errors import LimitMismatchError, LockError
 from .._core.timing import deadline
 from .._core.tokens import fresh_token, session_of
@@ -37,7 +38,6 @@ from .extension import Extension
 
 LONGEST_RETRY = 60.0
 """Seconds within which a request sent over a lost connection may still reach Redis; tombstones last at least that."""
-
 
 A_DAY = 86_400_000_000
 """Maximum number of µs by which a fencing token is ahead of the server's time, or of the fencing token before it."""
@@ -101,21 +101,13 @@ _NEW, _SENT, _ANSWERED, _GRANTED = Phase.NEW, Phase.SENT, Phase.ANSWERED, Phase.
 
 
 class Terms(NamedTuple):
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        ttl: Seconds that the lease lasts, as the server is told.
-        ttl_ms: The same in ms.
-        valid_for: For how many seconds of it the holder may act.
-        permits: Number of permits, or what the primitive calls so: a read-write lock its modes.
-        text: TTL and permits as they stand in the queue.
-    """
-
-    ttl: float
+    ttl: float  # seconds that the lease lasts on the server
     ttl_ms: int
-    valid_for: float
-    permits: int
-    text: bytes
+    valid_for: float  # seconds of it for which the holder may act
+    permits: int  # number of permits, or a mode
+    text: bytes  # TTL and permits as they stand in the queue
 
 
 @lru_cache(maxsize=64)
@@ -125,17 +117,11 @@ def _terms(ttl: float, permits: int) -> Terms:
 
 
 class Place(NamedTuple):
-    """The place in the queue, by the newest answer.
+    """The place in the queue, by the newest answer."""
 
-    Attributes:
-        ticket: Its number in the queue, or 0.
-        fence: The last fencing token that had been granted to anyone when the server gave that answer.
-        session: The name under which the session asked: the request stands in its line. Empty if it does not wait.
-    """
-
-    ticket: int
-    fence: int = 0
-    session: bytes = b""
+    ticket: int  # its number in the queue, or 0
+    fence: int = 0  # the last fencing token that any caller had been granted when the server gave that answer
+    session: bytes = b""  # the name under which the session asked, and so has its queue; empty if it does not wait
 
 
 @final
@@ -151,14 +137,9 @@ class Request:
     )  # fmt: skip
 
     def __init__(
-        self,
-        ttl: float,
-        permits: int,
-        wait: bool,
-        token: bytes | None = None,
-        ticket: int = 0,
+        self, ttl: float, permits: int, wait: bool, token: bytes | None = None, ticket: int = 0,
         extensions: tuple[Extension, ...] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.token = token or fresh_token()
         self.terms = _terms(ttl, permits)
         self.wait = wait
@@ -218,11 +199,7 @@ class Request:
         return max(ttl, LONGEST_RETRY) if self.unanswered else ttl  # defect: W10-undo-for
 
     def _move(self, phase: Phase) -> None:
-        """Go forward to *phase*, unless it has come further.
-
-        Raises:
-            RuntimeError: That phase cannot follow.
-        """
+        """Go forward to *phase*, unless it has come further."""
         if phase > self.phase:
             if phase not in MOVES[self.phase]:
                 raise RuntimeError(f"a request that is {self.phase.name} cannot become {phase.name}")
@@ -422,9 +399,7 @@ class Request:
         self.valid_from = valid_from if self.valid_from is None else max(self.valid_from, valid_from)
 
     def fail(self, error: Exception) -> None:
-        if not self.turn.done():
-            self.turn.set_exception(error)
-            self.turn.exception()  # the caller may have left; then it is never retrieved
+        resolve(self.turn, error)
 
     def __repr__(self) -> str:
         return f"<Request {self.phase.name.lower()}{' given up' if self._turn and self._turn.cancelled() else ''}>"
@@ -432,14 +407,3 @@ class Request:
 
 ResultCallback = Callable[[bool | Exception], None]
 """Gets an answer, or why there is none."""
-
-
-def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
-    """Pass on an answer, or the exception that came in its place, unless the caller has left."""
-    if future.done():
-        return
-    if isinstance(answer, Exception):
-        future.set_exception(answer)
-        future.exception()  # the caller may leave still
-    else:
-        future.set_result(answer)

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
 from redis.exceptions import RedisError, ResponseError
 
 from .._core import events
-from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, was_not_run
+from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, resolve, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
 from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
@@ -25,7 +26,6 @@ from .._engine.request import (
     Request,
     ResultCallback,
     WithdrawnError,
-    resolve,
 )
 from .._redis.cluster import Route, SlotRoute
 from .._redis.connection import Connection
@@ -60,7 +60,7 @@ class RedisGrantor:
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_grant", "_queues", "_release", "_route", "_scripts", "context", "keys", "servers",
+        "__weakref__", "_base", "_grant", "_queues", "_release", "_scripts", "context", "keys", "route", "servers",
     )  # fmt: skip
 
     def __init__(self, context: Context, keys: Keys, scripts: ScriptSet, servers: "Servers") -> None:
@@ -69,7 +69,7 @@ class RedisGrantor:
         self._queues = servers.queues
         self.keys = keys
         self._base = base = keys.base
-        self._route = context.pipeline.route(base)
+        self.route = context.pipeline.route(base)
         self._scripts = scripts
         holder = scripts.holder_of(base)
         self._grant = NamedScript(scripts.grant, base, holder)
@@ -92,17 +92,14 @@ class RedisGrantor:
         wakeups = self.wakeups() if queue is None else queue.wakeups
         return channel_of(self._base, wakeups.prefix(self.keys.channels), self.context.id)
 
-    def route(self) -> Route:
-        return self._route
-
     def wakeups(self) -> Wakeups:
-        return self.servers.wakeups_at(self._route)
+        return self.servers.wakeups_at(self.route)
 
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
         if context.undos.pausing:
             context.undos.go_ahead(self.kind, self.name)
-        route, pipeline, queues = self._route, self._route.pipeline, self._queues
+        route, pipeline, queues = self.route, self.route.pipeline, self._queues
         line = queues.get(self._base) if queues else None
         if line is not None:
             line.expect(request)
@@ -137,12 +134,12 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         script = self._scripts.script(extension.verb, self._base)
         args = (request.token, *extension.arguments(), request.terms.ttl_ms)
-        request.sent(self._route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT), self)
+        request.sent(self.route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT), self)
         return future
 
     def _ask_on(self, request: Request, call: PendingCall, receive: CallReceiver) -> None:
         """Ask the same once more, for the same caller."""
-        route, patience = self._route, self._route.pipeline.patience
+        route, patience = self.route, self.route.pipeline.patience
         request.sent(route.submit(self._grant, self._terms, receive, patience, request, call.reply_to, REPLY_TIMEOUT))
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
@@ -151,7 +148,9 @@ class RedisGrantor:
         def ask_on() -> None:
             request.not_run(call)
             if not call.abandoned:
-                self._ask_on(request, call, self._answered_behind)  # once: what holds the release up may last
+                self._ask_on(
+                    request, call, partial(self._answered, overtook=True)
+                )  # once: what holds the release up may last
             elif not call.reply_to.done():
                 call.reply_to.set_result(Busy())
 
@@ -180,9 +179,9 @@ class RedisGrantor:
         if name in undos.pausing or (link is not None and any(map(self._is_release, link.resent))):
             go_on()
             return True
-        late = self._route.late(self._is_release)
+        late = self.route.late(self._is_release)
         if late is not None:
-            patience = self._route.pipeline.patience
+            patience = self.route.pipeline.patience
             waiting = self.context.loop.call_later(patience, go_on)  # P13: it may never be answered
             late.then(go_on)
         return late is not None
@@ -213,9 +212,6 @@ class RedisGrantor:
         for extension in request.extensions:
             args += extension.arguments()
         return args
-
-    def _answered_behind(self, call: PendingCall, reply: Any) -> None:
-        self._answered(call, reply, overtook=True)
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
@@ -312,7 +308,7 @@ class RedisGrantor:
 
     async def replicate(self, request: Request, replicas: Replicas) -> Granted:
         """Write the lease again, and wait until so many replicas have it; see `replication`."""
-        return await replicated(self, self.servers.replication_at(self._route), request, replicas)
+        return await replicated(self, self.servers.replication_at(self.route), request, replicas)
 
     def submit_again(
         self, pipeline: Pipeline, request: Request, patience: float
@@ -321,7 +317,7 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         # Whole: sent again after NOSCRIPT, it would come behind its own WAIT.
         call = pipeline.submit(self._grant, self._once_more, self._answered, patience, request, future, whole=True)
-        self._route.report_only(call)
+        self.route.report_only(call)
         request.sent(call)
         return call, future
 
@@ -335,7 +331,7 @@ class RedisGrantor:
     def submit_recheck(
         self, address: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        self._route.submit(self._scripts.script("recheck", self._base), (*address, *entries), receive, patience)
+        self.route.submit(self._scripts.script("recheck", self._base), (*address, *entries), receive, patience)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         pipeline = self.pipeline(thread)
@@ -345,14 +341,13 @@ class RedisGrantor:
 
     def pipeline(self, thread: Pipelines | None) -> Route:
         """Return what sends to the server of the name: the session's, or that of a *thread*."""
-        return self._route if thread is None else thread.of(self.context.pool).route(self._base)
+        return self.route if thread is None else thread.of(self.context.pool).route(self._base)
 
     @property
     def together(self) -> RenewalBatch | None:
         return self._scripts.batch if self.servers.alone else None  # in a Cluster, a script has one slot
 
     def lease_keys(self) -> tuple[bytes, ...]:
-        """Return the keys in which a lease is."""
         return self._scripts.lease_keys(self._base)
 
     def reading(self, request: Request) -> "tuple[Command, Arguments] | None":
@@ -369,7 +364,7 @@ class RedisGrantor:
         if request.phase < Phase.ANSWERED and not request.unanswered:
             tell(False)  # nothing ever left
             return
-        route, pipeline = self._route, self._route.pipeline
+        route, pipeline = self.route, self.route.pipeline
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         link = pipeline.ready
         args = self._undoing if link is None else self._undoing(request, link)
@@ -384,8 +379,8 @@ class RedisGrantor:
             tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
         session, channels, life_ms = self._address(request)
         session = request.place.session or session  # a session that polls may have another name by now
-        if request.unanswered:
-            session = next((name for name in map(_asked_as, reversed(request.unanswered)) if name), session)
+        for asked in request.unanswered:
+            session = _asked_as(asked) or session
         entry = request.queue_terms() if request.extensions else request.terms.text
         waits = 1 if self._queues and self._base in self._queues else 0
         args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms, waits)
@@ -430,13 +425,11 @@ class RedisGrantor:
                 self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter)
             )
 
-    async def ask_until(
-        self, until: float, verb: str | Command, args: Arguments, *, as_waiter: bool = False
-    ) -> Any:  # fmt: skip
+    async def ask_until(self, until: float, verb: str | Command, args: Arguments, *, as_waiter: bool = False) -> Any:
         """Do as `ask_once` does, until local time *until*; each attempt is more patient than the one before."""
 
         def ask(failures: int) -> Awaitable[Any]:
-            patience = self._route.pipeline.patience_after(failures)
+            patience = self.route.pipeline.patience_after(failures)
             return self.ask_once(verb, args, as_waiter=as_waiter, patience=patience)
 
         return await ask_until(ask, self.context.clock, until)
@@ -459,13 +452,13 @@ class RedisGrantor:
 
         with self.context.in_use():
             if as_waiter:
-                return await self._route.ask(
+                return await self.route.ask(
                     script, lambda _, link: (*args, *self.queue.address()), patience, on_reply=on_reply
                 )
-            reply = await self._route.ask(script, args, patience, on_reply=on_reply)
+            reply = await self.route.ask(script, args, patience, on_reply=on_reply)
             if overtook:  # once: what holds the release up may last
                 await release_answered.wait()
-                reply = await self._route.ask(script, args, patience)
+                reply = await self.route.ask(script, args, patience)
             return reply
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
@@ -518,7 +511,7 @@ class RedisGrantor:
 
     def is_in(self, slots: Container[int]) -> bool:
         """Whether the name is in one of these slots of a Cluster."""
-        return isinstance(self._route, SlotRoute) and self._route.slot in slots
+        return isinstance(self.route, SlotRoute) and self.route.slot in slots
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         return {self.name: fence}

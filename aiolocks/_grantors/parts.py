@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
+from .._core.answers import resolve
 from .._engine.context import Context, Grantor
 from .._engine.release import Release
-from .._engine.request import Granted, Request, ResultCallback, resolve
+from .._engine.request import Granted, Request, ResultCallback
 from .._redis.endpoints import Pipelines
 
 if TYPE_CHECKING:
@@ -123,7 +124,6 @@ class Part:
     """What the server answered when it was undone."""
 
     def granted(self, fence: int) -> None:
-        """Note that it is granted, with this fencing token."""
         self.fence = fence
 
     def go_on_as(self, request: Request) -> None:

@@ -15,14 +15,14 @@ from typing import Any, final
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import REPLY_TIMEOUT, NotNowError, ask_until, came_too_early, ride_out
+from .._core.answers import REPLY_TIMEOUT, NotNowError, ask_until, came_too_early, resolve, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
 from .._core.replies import check_reply
 from .._core.tokens import own_part
 from .._core.values import Holder
 from .._engine.release import GRACE
-from .._engine.request import Answer, Busy, Granted, Request, resolve
+from .._engine.request import Answer, Busy, Granted, Request
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .one_server import RedisGrantor

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast, final
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import REPLY_TIMEOUT, NoPrimaryError, ride_out
+from .._core.answers import REPLY_TIMEOUT, NoPrimaryError, resolve, ride_out
 from .._core.options import Options, Replicas
 from .._core.replies import RawReply, check_reply
 from .._engine.context import Grantor
 from .._engine.extension import Extension
-from .._engine.request import Granted, Request, resolve
+from .._engine.request import Granted, Request
 from .._redis.clients import Pool, in_memory
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
@@ -172,7 +172,7 @@ async def replicated(grantor: "RedisGrantor", replication: Replication, request:
         return granted
 
     until = clock() + min(REPLY_TIMEOUT, request.terms.valid_for)
-    outcome = await ride_out(attempt, clock, until, outages=grantor.route().pipeline.endpoint.fails_over)
+    outcome = await ride_out(attempt, clock, until, outages=grantor.route.pipeline.endpoint.fails_over)
     if isinstance(outcome, Granted):
         return outcome
     raise outcome

@@ -79,11 +79,11 @@ class Servers:
         wakeups = self._wakeups.get(pipeline)
         if wakeups is None:
             router = self._router
-            wakeups = self._wakeups[pipeline] = (
-                Wakeups(self._context, self, pipeline, self.addresses)
-                if router is None
-                else ClusterWakeups(self._context, self, pipeline, router)
-            )
+            if router is None:
+                wakeups = Wakeups(self._context, self, pipeline, self.addresses)
+            else:
+                wakeups = ClusterWakeups(self._context, self, pipeline, router)
+            self._wakeups[pipeline] = wakeups
         return wakeups
 
     def replication_at(self, route: Route) -> Replication:
@@ -151,11 +151,7 @@ class Session:
 
     @staticmethod
     def of(pool: Pool) -> "Session":
-        """Return the session of *pool* in the running loop, and begin it if there is none.
-
-        Raises:
-            RuntimeError: No asyncio loop is running here.
-        """
+        """Return the session of *pool* in the running loop, and begin it if there is none."""
         loop = _loop_here()
         session = _sessions.get((id(pool), loop))
         if session is None:
@@ -167,11 +163,7 @@ class Session:
 
     @staticmethod
     def find(pool: Pool) -> "Session | None":
-        """Return the session of *pool* in the running loop, if it has begun.
-
-        Raises:
-            RuntimeError: No asyncio loop is running here.
-        """
+        """Return the session of *pool* in the running loop, if it has begun."""
         return _sessions.get((id(pool), _loop_here()))
 
     @staticmethod
@@ -180,7 +172,6 @@ class Session:
         return any(known == id(pool) for known, _ in _sessions)
 
     def grantor(self, keys: Keys) -> RedisGrantor:
-        """Return the grantor of a name."""
         scripts = self._script_sets.get(keys.family)
         if scripts is None:
             scripts = self._script_sets[keys.family] = ScriptSet(keys.family, self._batches)

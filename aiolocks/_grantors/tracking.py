@@ -109,7 +109,7 @@ class Tracking:
     def follow(self) -> None:
         """Read the keys again whose slots have moved to other nodes."""
         for watch in self._all():
-            if not watch.reading and watch.node is not watch.grantor.route().pipeline:
+            if not watch.reading and watch.node is not watch.grantor.route.pipeline:
                 self._read(watch)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Tracking:
         if not watch.key:
             watch.key = cast("bytes", args[0])
             self._of_key.setdefault(watch.key, {})[watch] = None
-        watch.node = node = watch.grantor.route().pipeline
+        watch.node = node = watch.grantor.route.pipeline
         watch.read_at, watch.reading = self._context.clock(), True
         link = self._links.get(node) or self._open(node)
         link.submit(command, args, self._answered, link.patience, watch)

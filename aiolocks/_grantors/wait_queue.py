@@ -145,7 +145,7 @@ class WaitQueue:
             if not isinstance(reply, Exception):
                 self._grantor.deliver(reply[5])
 
-        self._grantor.submit_recheck(address, (), receive, self._grantor.route().pipeline.patience)
+        self._grantor.submit_recheck(address, (), receive, self._grantor.route.pipeline.patience)
 
     def expect(self, request: Request) -> None:
         """W3: record the TTL of a request before it is sent. It bounds the time between signs of life."""
@@ -264,7 +264,7 @@ class WaitQueue:
         self._on_their_way += 1
         address = self.address()
         # W6: a re-check that is not answered in time is sent again over a new connection.
-        timeout = patience(self.interval(), self._grantor.route().pipeline.round_trip)
+        timeout = patience(self.interval(), self._grantor.route.pipeline.round_trip)
         self._grantor.submit_recheck(address, [request.entry() for request in requests], receive, timeout)
 
     def _read(self, call: PendingCall, reply: Any, requests: Sequence[Request]) -> None:

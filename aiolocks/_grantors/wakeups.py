@@ -200,7 +200,6 @@ class Wakeups:
         self.recheck_all()
 
     def recheck_all(self) -> None:
-        """Re-check all waiters at this server."""
         for queue in self.own_queues():
             queue.recheck()
 

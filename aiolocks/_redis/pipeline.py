@@ -25,16 +25,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .._core.answers import (
-    REPLY_TIMEOUT,
-    NoPrimaryError,
-    NotNowError,
-    RidingOut,
-    WrongServerError,
-    connect_error,
-    explained,
-    recognized,
-)
+from .._core import answers
 from .._core.overdue_timer import OverdueTimer
 from .._core.replies import UNREADABLE, RawReply, UnreadableReplyError, check_reply, unreadable
 from .._core.timing import retry_delay
@@ -72,12 +63,11 @@ class BaseRoute:
         """Run a command once.
 
         Args:
-            command: The command to run.
             args: Its arguments, or a function that makes them when the call leaves, of its *subject* and the link.
             receiver: Gets the reply, or the exception in its place.
             patience: Timeout for the reply in seconds; then the link is closed.
-            subject: For *args* and *receiver*, which can so serve many calls. *reply_to* is another such value.
-            reply_to: See *subject*.
+            subject: For *args* and *receiver*, which can so serve many calls.
+            reply_to: Another such value.
             unsent: Timeout for a link in seconds. None means *patience*. It lasts longer while there is a link that
                 answers other calls.
             soon: A caller waits for the reply, so stay awake for it; see `busy_poll`.
@@ -86,15 +76,12 @@ class BaseRoute:
         raise NotImplementedError
 
     async def ask(
-        self, command: Command, args: "Arguments | ArgumentsLater" = (), patience: float = REPLY_TIMEOUT, *,
+        self, command: Command, args: "Arguments | ArgumentsLater" = (), patience: float = answers.REPLY_TIMEOUT, *,
         on_reply: "CallReceiver | None" = None, unsent: float | None = None,
     ) -> RawReply:  # fmt: skip
-        """Run a command once and return its reply.
+        """Run a command once and return its reply; see `submit`.
 
         Args:
-            command: The command to run.
-            args: As for `submit`.
-            patience: As for `submit`.
             on_reply: Called with the call and its reply as soon as it arrives, also when the caller has left. It
                 raises one of `UNREADABLE` for a reply that Redis never gives. Left out: `check_reply`.
             unsent: Maximum number of seconds until it leaves. None means no limit while the link answers other calls.
@@ -113,13 +100,7 @@ class BaseRoute:
                     check_reply(command.name, reply)
                 else:
                     on_reply(call, reply)
-            if answer.done():
-                return
-            if isinstance(reply, Exception):
-                answer.set_exception(reply)
-                answer.exception()  # the caller may still leave
-            else:
-                answer.set_result(reply)
+            answers.resolve(answer, reply)
 
         call = self.submit(command, args, receive, patience)
         timer = None if unsent is None else loop.call_later(unsent, call.give_up_unsent)
@@ -227,15 +208,19 @@ class PendingCall:
             if redirect is not None and redirect.follow(self, error):
                 return None
             word = "MOVED" if isinstance(error, MovedError) else "ASK"
-            error = WrongServerError(_IN_CLUSTER) if redirect is None else NotNowError(f"{word} {error}")
+            error = (
+                answers.WrongServerError(_IN_CLUSTER) if redirect is None else answers.NotNowError(f"{word} {error}")
+            )
         if isinstance(error, (ResponseError, BusyLoadingError)):
-            error = recognized(_discreet(error))
+            # Without the arguments that Redis quotes when it does not know a command: the token is one of them.
+            text, quoted, _ = str(error).partition(", with args beginning with")
+            error = answers.recognized(ResponseError(text) if quoted else error)
             if isinstance(error, ResponseError):
-                error = explained(error, partial(source_of, self.command.name))
+                error = answers.explained(error, partial(source_of, self.command.name))
         if isinstance(error, RedisConnectionError):
             # Also from a demoted primary, or a server that is still loading: the next call must look for the primary
             # again. The calls behind this one were not answered.
-            link.close(RedisConnectionError(str(error)) if isinstance(error, NoPrimaryError) else error)
+            link.close(RedisConnectionError(str(error)) if isinstance(error, answers.NoPrimaryError) else error)
         elif _NOT_LOCAL in str(error):  # and it is unknown what it had done by then
             error = RedisConnectionError("The script broke off, as the slot is being moved to another node")
         return error
@@ -266,16 +251,12 @@ class PendingCall:
     def give_up_unsent(self) -> None:
         """Never send the call, if it has not left: a full link that answers other calls can hold it back for longer."""
         if self.link is None:
-            self.finish(RedisTimeoutError(f"Redis had no room for it within {REPLY_TIMEOUT:g} s"))
+            self.finish(RedisTimeoutError(f"Redis had no room for it within {answers.REPLY_TIMEOUT:g} s"))
 
 
 ArgumentsLater = Callable[[Any, Connection], Arguments]
 
 CallReceiver = Callable[[PendingCall, RawReply], object]
-
-
-def _ignore(call: PendingCall, reply: object) -> None:
-    """Ignore the reply to CLIENT SETINFO, which older servers refuse."""
 
 
 _SET_INFO = PlainCommand("CLIENT", "SETINFO")
@@ -287,12 +268,6 @@ _IN_CLUSTER = (
     "this server is a node of a Redis Cluster, and the name belongs to another node: pass a client of the Cluster, "
     "redis.asyncio.cluster.RedisCluster, or a redis+cluster:// URL"
 )
-
-
-def _discreet(error: RedisError) -> RedisError:
-    """Leave out the arguments that Redis quotes when it does not know a command: the token is one of them."""
-    text, quoted, _ = str(error).partition(", with args beginning with")
-    return ResponseError(text) if quoted else error
 
 
 @final
@@ -380,8 +355,7 @@ class Pipeline(BaseRoute):
         return movable
 
     def route(self, key: bytes) -> "Pipeline":
-        """Return itself: the server has all names."""
-        return self
+        return self  # the server has all names
 
     def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
         """See `SlotRoute.late`: all calls go the same way here."""
@@ -392,24 +366,26 @@ class Pipeline(BaseRoute):
 
     def undo_patience_after(self, silences: int) -> float:
         """Return the timeout for the reply to an undo, after this many that got none."""
-        return min(self.undo_patience * (1 << min(silences, 6)), REPLY_TIMEOUT)
+        return min(self.undo_patience * (1 << min(silences, 6)), answers.REPLY_TIMEOUT)
 
     def patience_after(self, silences: int) -> float:
         """Return the timeout for a reply after this many silences: longer each time, as it may have been too short."""
-        return min(self.patience * (1 << min(silences, 4)), REPLY_TIMEOUT)  # 16 times a second or more exceeds it
+        return min(
+            self.patience * (1 << min(silences, 4)), answers.REPLY_TIMEOUT
+        )  # 16 times a second or more exceeds it
 
     def unanswered(self) -> Iterator[PendingCall]:
         """Yield the calls that are on their way or wait for a link."""
         sent: deque[Any] = self._link.receivers if self._link is not None else deque()
         return (call for calls in (sent, self._waiting) for call in calls if call.receiver is not None)
 
-    def retry_policy(self, *, once: bool = False) -> Retry | RidingOut:
+    def retry_policy(self, *, once: bool = False) -> Retry | answers.RidingOut:
         """Return a copy of the client's retry policy.
 
         Unless *once*, temporary refusals do not use up its retries, and neither does an outage that a failover ends.
         """
         policy = copy.deepcopy(self.endpoint.retry())
-        return policy if once else RidingOut(policy, self._clock, outages=self.endpoint.fails_over)
+        return policy if once else answers.RidingOut(policy, self._clock, outages=self.endpoint.fails_over)
 
     def _heard(self, call: Any) -> None:
         """Measure the round trip: replies have come, the first to *call*, which was on its way longest."""
@@ -418,7 +394,7 @@ class Pipeline(BaseRoute):
         self._busy_poll.heard(now, took)  # equivalent: line dropped, for speed
         self.round_trip = took = took if took > before else before
         if took > _SHORTEST_PATIENCE / 4:
-            self.patience = min(4 * took, REPLY_TIMEOUT) if took > 0.25 else 1.0
+            self.patience = min(4 * took, answers.REPLY_TIMEOUT) if took > 0.25 else 1.0
             self.undo_patience = min(4 * took, 1.0)
         else:
             self.patience, self.undo_patience = 1.0, _SHORTEST_PATIENCE
@@ -456,7 +432,7 @@ class Pipeline(BaseRoute):
             return
         waiting, self._waiting = self._waiting, deque()
         for said in link.library:
-            self.submit(_SET_INFO, said, _ignore, REPLY_TIMEOUT)
+            self.submit(_SET_INFO, said, lambda call, reply: None, answers.REPLY_TIMEOUT)  # older servers refuse it
         self._on_connected()
         self._waiting += waiting
         self._flow()
@@ -467,13 +443,13 @@ class Pipeline(BaseRoute):
             if not isinstance(error, RedisError):
                 error = RedisTimeoutError("Timeout connecting to server")
         elif not isinstance(error, ConnectionCancelled):
-            error = connect_error(error)
+            error = answers.connect_error(error)
         self._fail_waiting(error)
 
     async def _hold_off(self) -> None:
         """Pause after links whose replies could not be read, longer each time."""
         since = self._clock() - self._unreadable_at
-        if since >= REPLY_TIMEOUT:
+        if since >= answers.REPLY_TIMEOUT:
             self._unreadable = 0
         else:
             await asyncio.sleep(min(retry_delay(math.inf, self._unreadable), _LONGEST_HOLD_OFF) - since)

@@ -8,9 +8,10 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import LimitMismatchError, LockError
+from aiolocks._core.answers import resolve
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH, session_of
-from aiolocks._engine.request import MOVES, Granted, Phase, Request, resolve
+from aiolocks._engine.request import MOVES, Granted, Phase, Request
 from aiolocks._grantors.parts import Part
 from aiolocks._grantors.uptime import MinUptime
 from aiolocks._redis.pipeline import PendingCall
