@@ -220,8 +220,8 @@ class RedisLock(PlainLock):
         held.was_reached()
         context.tokens[chosen] = held
         buried_ms = round(1000 * max(asked.terms.ttl, LONGEST_RETRY)) if asked.unanswered else 0
-        until = min(state.deadline, now + REPLY_TIMEOUT)
-        granted = Granted(state.fence, state.deadline - asked.terms.valid_for)
+        until = min(state.validity.deadline, now + REPLY_TIMEOUT)
+        granted = Granted(state.fence, state.validity.deadline - asked.terms.valid_for)
         state.hand_off(now)
         try:
             renamed = await grantor.ask_until(until, "rename", (asked.token, chosen, buried_ms))
@@ -262,7 +262,7 @@ class RedisLock(PlainLock):
         if state is not None:
             context, grantor, request = state.context, state.grantor, state.request
             now = context.clock()
-            until = max(now + 1.0, state.deadline + margin(state.ttl))
+            until = max(now + 1.0, state.validity.deadline + margin(state.ttl))
             state.end(now)
             state.released_elsewhere()
             return context.undo(grantor, request, until, None, RELEASE_TIMEOUT)

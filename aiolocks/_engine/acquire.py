@@ -53,37 +53,29 @@ class Acquisition:
     timeout: float | None
     """Seconds that the caller waits for the grant."""
     task: Task | None
-    """The caller."""
     closing: Closing | None = None
     """Ends the wait when the manager that made the primitive is closed."""
     changes: ModeChanges | None = None
-    """Changes the mode of the lease, if it has one."""
     _trouble: Exception | None = field(default=None, init=False)
     """Why Redis could not be asked at the last attempt."""
     _report: Report | None = field(default=None, init=False)
 
     @property
     def what(self) -> str:
-        """Kind and name, for messages."""
         return f"{self.grantor.kind} {self.grantor.name!r}"
 
     def acquire(
         self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
     ) -> Coroutine[Any, Any, L]:
-        """Return the *handle* of the lease once it is granted.
+        """Return the *handle* of the lease once it is granted; it raises what `Lock.acquire` does.
 
         A lease taken *by_hand* is the caller's to release, also by the name. If the lease is for a *block*, that opens.
-
-        Raises:
-            AcquireTimeoutError: Another holder had it all the time.
-            RedisError: Redis could not be asked.
-            RuntimeError: The manager that made the primitive is closed.
         """
         return self._acquire(handle, by_hand, block, self._raise_busy)
 
     def try_acquire(self, handle: Callable[[LeaseState], L], *, by_hand: bool = False) -> Coroutine[Any, Any, L | None]:
         """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
-        return self._acquire(handle, by_hand, None, _none)
+        return self._acquire(handle, by_hand, None, lambda: None)
 
     async def _acquire(
         self, handle: Callable[[LeaseState], L], by_hand: bool, block: "ExitHandle | None", busy: Callable[[], B]
@@ -135,11 +127,11 @@ class Acquisition:
             lease = handle(state)
             if by_hand and self.task is not None:
                 context.holdings.add(self.task, state, lease)
-                if state.renewer is None:
-                    state.watch_deadline()  # without a timer it would stay listed until its task ends
             if report is not None:
                 # Before the block checks the clock, and may find the lease lost.
-                state.emit_acquired(report.waited(self.request, state.begun))
+                state.emit("acquired", report.waited(self.request, state.validity.begun))
+            if state.renewer is None and (by_hand or report is not None):
+                state.watch_deadline()  # otherwise its loss is not reported, and it stays listed until its task ends
             if block is not None:
                 block.open(lease, state)
             return lease
@@ -291,14 +283,6 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
     state += "".join(extension.other_obstacle() for extension in request.extensions)
     retry_after = request.terms.ttl if request.retry_after is None else request.retry_after
-    when = f"still {state} after {timeout:g} s" if timeout else state
-    return AcquireTimeoutError(
-        f"{grantor.kind} {grantor.name!r}: {when}",
-        name=grantor.name,
-        timeout=timeout,
-        retry_after=None if retry_after == math.inf else retry_after,
-    )
-
-
-def _none() -> None:
-    return None
+    known = None if retry_after == math.inf else retry_after
+    text = f"{grantor.kind} {grantor.name!r}: " + (f"still {state} after {timeout:g} s" if timeout else state)
+    return AcquireTimeoutError(text, name=grantor.name, timeout=timeout, retry_after=known)

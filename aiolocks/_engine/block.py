@@ -62,11 +62,7 @@ class Block:
         return self._state.context.loop
 
     async def leave(self, exc: BaseException | None, frame: FrameType) -> None:
-        """End the block that *frame* leaves; *exc* is the exception that leaves its body, if any.
-
-        Raises:
-            LeaseLostError: The lease was lost, and the body raised no exception of its own.
-        """
+        """End the block that *frame* leaves; *exc* is the exception that leaves its body, if any."""
         state, body, leaving = self._state, self._body, exc
         if body is None:
             raise RuntimeError("this block was left already")
@@ -89,7 +85,7 @@ class Block:
             if not context.forked:  # the loop of a fork does not run
                 leaving = await body.sort_out(exc, may_wait=waits)
             if state.lost:
-                self._report(state.reason, leaving)
+                self._report(state.validity.reason, leaving)
         elif release is not None and waits:
             # equivalent: line dropped, for speed
             del body  # the garbage collector visits everything that a waiting frame refers to
@@ -97,9 +93,9 @@ class Block:
                 if release.waited is not None:
                     await release.waited
                 else:
-                    await release.settle(min(state.deadline, now + GRACE))
+                    await release.settle(min(state.validity.deadline, now + GRACE))
             except asyncio.CancelledError:
-                await release.settle(min(state.deadline, now + GRACE))
+                await release.settle(min(state.validity.deadline, now + GRACE))
                 raise
             if not release.ended:
                 self._check(release, waited=True)
@@ -250,15 +246,11 @@ class SharedContextManager(Generic[T]):
         raise NotImplementedError
 
     def _keep(self, block: Block) -> None:
-        kept = self._kept = {} if self._kept is None else self._kept
-        kept.setdefault(id(block.task), []).append(block)
+        self._kept = self._kept or {}
+        self._kept.setdefault(id(block.task), []).append(block)
 
     def _take_kept(self) -> Block:
-        """Return the block that is left without a handle.
-
-        Raises:
-            RuntimeError: There is none, or there are several.
-        """
+        """Return the block that is left without a handle; raise if there is none, or if there are several."""
         # W20: the task's only one, or the only one there is.
         kept, task = self._kept or {}, current_task()
         found = [(id(task), block) for block in kept.get(id(task), ()) if task is not None and block.task is task]

@@ -37,12 +37,6 @@ _WARN_AFTER = 1.0
 `asyncio.run` leave such blocks within that time."""
 
 
-class _Mark(str):
-    """The message of our cancellations; each block has one of its own."""
-
-    __slots__ = ()
-
-
 @final
 class BodyTask:
     """The task inside one block, from the entry of the block until it is left.
@@ -65,7 +59,8 @@ class BodyTask:
         self._before = before
         self._grantor = grantor
         self._loop, self._holdings = grantor.context.loop, grantor.context.holdings
-        self._mark: _Mark | None = None
+        self._mark: str | None = None
+        """The message of our cancellations. They are known by its identity: each block makes one of its own."""
         self._sent = 0
         self._pause = _PAUSE
         self._timer: asyncio.Handle | None = None
@@ -94,7 +89,7 @@ class BodyTask:
                 self._grantor.kind, self._grantor.name,
             )  # fmt: skip
         else:
-            self._mark = _Mark(f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost")
+            self._mark = f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost"
             self._cancel()
 
     def task_ended(self) -> None:

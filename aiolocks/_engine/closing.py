@@ -23,11 +23,7 @@ class Closing:
         self._stopped: set[Task] = set()
 
     def begin(self, kind: str, name: str) -> Task | None:
-        """Note that the running task waits from now on, and return it.
-
-        Raises:
-            RuntimeError: The manager is closed.
-        """
+        """Note that the running task waits from now on, and return it. Raise if the manager is closed."""
         task = asyncio.current_task()
         if task is not None:
             self._waits[task] = task.cancelling()
@@ -69,5 +65,4 @@ class Closing:
 
 
 def closed_error(kind: str, name: str) -> RuntimeError:
-    """Return the error for a call through a closed manager."""
     return RuntimeError(f"{kind} {name!r}: its LockManager is closed")

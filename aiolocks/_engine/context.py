@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 IDLE = 0.5
 """Seconds that a session outlives its last lease and waiter, so that the next one finds it connected."""
 
-
 lease_clock: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 """Returns seconds that continue while the machine is suspended, as the leases on the server do."""
 
@@ -41,7 +40,6 @@ class Services(Protocol):
 
     def renewer_of(self, state: "LeaseState") -> "Renewer | None":
         """Return the object that renews or tracks a lease with other options. None if nothing does."""
-        ...
 
     async def hand_off(self, state: "LeaseState", ttl: Duration | None) -> str:
         """See `Lease.hand_off`."""
@@ -179,16 +177,11 @@ class Grantor(Protocol):
     @property
     def together(self) -> "Together | None":
         """The batch that renews its leases together with others. None means that each is renewed singly."""
-        ...
 
     def grant(self, request: Request) -> Awaitable[Answer]:
         """Ask for *request*. A waiter's answer may come only with its grant; see `Request.wait_by`.
 
         Asking again is harmless (P6), also after an exception, when it is unknown whether Redis got the request.
-
-        Raises:
-            LimitMismatchError: More permits than there are.
-            RedisError: Redis could not be asked.
         """
         ...
 
@@ -199,7 +192,6 @@ class Grantor(Protocol):
         revoked, which *request* then says. An exception leaves it open. *thread* has the pipelines of the calling
         thread, if that is not the session's.
         """
-        ...
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """End the lease, leave the queue, and make a request that is still on its way have no effect (P7).
@@ -207,14 +199,12 @@ class Grantor(Protocol):
         *tell* is called once. True means that this ended a live lease. False means that there was none. An exception
         leaves it open.
         """
-        ...
 
     def forget(self, request: Request) -> None:
         """Note that no caller wants a grant of *request*, or of a part of it, any more."""
 
     def obstacle(self, request: Request) -> BaseException | None:
         """Return why a part of *request* is not undone yet, if it has parts and the reason is known."""
-        ...
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         """Return the fencing token of each name that *request* holds, given that *fence* was granted."""
@@ -238,7 +228,6 @@ class Together(Protocol):
         *tell* is called once, later. 1 means that a lease was extended, 0 that its grantor must be asked for it alone.
         An exception leaves all of them open. *thread* is as for `Grantor.renew`.
         """
-        ...
 
 
 class Holding(NamedTuple):

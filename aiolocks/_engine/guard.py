@@ -67,16 +67,13 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
 
 def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
     """Return the error for a Cluster's refusal to run a script over keys of several slots."""
-    if len({slot_of(key) for key in held.holders}) > 1:
-        return ClusterCrossSlotError(
-            f"{what}: on a Cluster its names are in different slots, so that no server can guard by all of them; "
-            "guard by a lock of one name. Nothing was written"
-        )
     tag = f"{{{tag_of(held.holders[0]).decode()}}}"
-    return ClusterCrossSlotError(
-        f"{what}: on a Cluster its lease guards keys in its own slot alone; let each key begin with {tag}. "
-        "Nothing was written"
-    )
+    why = f"its lease guards keys in its own slot alone; let each key begin with {tag}"
+    if len({slot_of(key) for key in held.holders}) > 1:
+        why = (
+            "its names are in different slots, so that no server can guard by all of them; guard by a lock of one name"
+        )
+    return ClusterCrossSlotError(f"{what}: on a Cluster {why}. Nothing was written")
 
 
 async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> object:
@@ -92,7 +89,7 @@ async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> o
         return await route.ask(script, args, patience, on_reply=_check, unsent=unsent)
 
     with Doing(f"guarding by {state.what}"):
-        return await ask_until(ask, context.clock, min(state.deadline, until), span=state.ttl)
+        return await ask_until(ask, context.clock, min(state.validity.deadline, until), span=state.ttl)
 
 
 def _check(call: PendingCall, reply: object) -> None:

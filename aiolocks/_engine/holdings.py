@@ -11,7 +11,7 @@ import heapq
 import itertools
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 if TYPE_CHECKING:
@@ -57,16 +57,6 @@ class _Ledger:
         """Open blocks."""
         self.inside: dict[bytes, int] = {}
         """Permits of each name that open blocks hold, without those of leases that are over."""
-
-    def states(self) -> "Iterator[LeaseState]":
-        yield from self.leases
-        for states in self.named.values():
-            yield from states
-
-    def clear(self) -> None:
-        self.leases.clear()
-        self.named.clear()
-        self.losses.clear()
 
     def newest(self, base: Base) -> "LeaseState | None":
         state = _last(self.leases)
@@ -134,17 +124,14 @@ class Holdings:
         self._closed = False
 
     def in_use(self) -> bool:
-        return any(
-            of.inside or of.leases or of.bodies or of.named or of.losses
-            for of in (self._unreferenced, *self._tasks.values())
-        )
+        ledgers = self._unreferenced, *self._tasks.values()
+        return any(of.inside or of.leases or of.bodies or of.named or of.losses for of in ledgers)
 
     def running(self) -> bool:
         """Whether a task runs that is inside a block, or took a lease by hand."""
         return any((of.bodies or of.leases or of.named) and not task.done() for task, of in self._tasks.items())
 
     def close(self) -> None:
-        """Keep nothing any more."""
         self._closed = True
         for task in self._tasks:
             task.remove_done_callback(self._task_ended)  # equivalent: line dropped, a callback left there finds nothing
@@ -152,15 +139,12 @@ class Holdings:
         self._dropped.clear()  # equivalent: line dropped, nothing reads it after that
         self._unreferenced = _Ledger()
         self._ends.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._set_timer()
 
     # Blocks.
 
     def enter(self, task: Task, body: "BodyTask") -> None:
-        """Note that *task* is in the body of a block."""
-        of = self._tasks.get(task) or self._of(task)
+        of = self._tasks.get(task) or self._new_ledger(task)
         of.bodies[body] = None
         self.blocks += 1
         base = body.base
@@ -177,7 +161,6 @@ class Holdings:
                     of.inside[one] = left
 
     def leave(self, task: Task, body: "BodyTask") -> None:
-        """Note that the block is left."""
         of = self._tasks.get(task)
         if of is not None and of.bodies.pop(body, body) is None:
             self.blocks -= 1
@@ -193,7 +176,7 @@ class Holdings:
 
     def add(self, task: Task, state: "LeaseState", handle: object) -> None:
         """Note that *task* took the lease by hand, and keep the *handle* that it got."""
-        (self._tasks.get(task) or self._of(task)).leases[state] = handle
+        (self._tasks.get(task) or self._new_ledger(task)).leases[state] = handle
 
     def remove(self, task: Task, state: "LeaseState") -> None:
         of = self._tasks.get(task)
@@ -226,7 +209,8 @@ class Holdings:
         of = self._tasks.get(task)
         if of is None:
             return
-        if state.awaits_release:  # W16: `lock.release()` lets the next waiter in, and needs the state for that
+        # W16: it keeps waiters out until its holder releases it, or its TTL is over; `release()` needs the state.
+        if state.lost and state.request.revoked:
             self._forget_at(self._clock() + state.ttl, of, state)
         elif of.remove(state):
             state.unlisted()
@@ -240,7 +224,6 @@ class Holdings:
             self._count_off(of.losses, state.listed_as, loss)
 
     def _count_off(self, losses: dict[Base, Loss], base: Base, loss: Loss) -> None:
-        """Note that one more loss of *base* was reported."""
         if loss.times > 1:
             losses[base] = loss._replace(times=loss.times - 1)
         else:
@@ -252,7 +235,7 @@ class Holdings:
         if of.losses:
             self._forget_ended()  # the loop may be late
             loss = of.losses.get(base)
-            if loss is not None and (state is None or (state.begun, state.fence) < (loss.begun, loss.fence)):
+            if loss is not None and (state is None or (state.validity.begun, state.fence) < (loss.begun, loss.fence)):
                 self._count_off(of.losses, base, loss)
                 return loss
         return state
@@ -276,11 +259,9 @@ class Holdings:
 
     def _remember(self, of: _Ledger, state: "LeaseState") -> None:
         """Keep the loss of *state* for another TTL."""
-        until, base = self._clock() + state.ttl, state.listed_as
-        earlier = of.losses.get(base)
-        of.losses[base] = Loss(
-            until, state.begun, state.fence, state.reason, 1 if earlier is None else 1 + earlier.times
-        )
+        until, base, validity = self._clock() + state.ttl, state.listed_as, state.validity
+        times = 1 + of.losses[base].times if base in of.losses else 1
+        of.losses[base] = Loss(until, validity.begun, state.fence, validity.reason, times)
         self._forget_at(until, of, base)
 
     def _forget_at(self, until: float, of: _Ledger, what: "LeaseState | Base") -> None:
@@ -312,25 +293,24 @@ class Holdings:
 
     # Tasks.
 
-    def _of(self, task: Task) -> _Ledger:
-        of = self._tasks.get(task)
-        if of is None:
-            of = _Ledger()
-            if not self._closed:
-                self._tasks[task] = of
-                task.add_done_callback(self._task_ended)
+    def _new_ledger(self, task: Task) -> _Ledger:
+        of = _Ledger()
+        if not self._closed:
+            self._tasks[task] = of
+            task.add_done_callback(self._task_ended)
         return of
 
     def _task_ended(self, task: Task) -> None:
         """Keep no finished task: only its result, or the traceback of its exception, may refer to a lease."""
         of = self._tasks.pop(task, None)
         if of is not None:
-            for state in of.states():
+            for state in itertools.chain(of.leases, *of.named.values()):
                 state.unlisted()
             self.blocks -= len(of.bodies)
             for body in of.bodies:
                 body.task_ended()
-            of.clear()  # entries in `_ends` may refer to it
+            for listed in (of.leases, of.named, of.losses):
+                listed.clear()  # entries in `_ends` may refer to the ledger
             self._on_change()
 
 

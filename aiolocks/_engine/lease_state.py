@@ -39,11 +39,7 @@ class ModeChanges(Protocol):
     """Changes the mode of an RWLock's lease. It knows how a lease is acquired; a lease does not."""
 
     def upgrade(self, state: "LeaseState", timeout: Duration | Unset | None) -> "Callable[[], Any]":
-        """Return the function that begins to ask for the exclusive lease beside this one; see `Lease.upgrade`.
-
-        Raises:
-            RuntimeError: This lease is not upgradeable.
-        """
+        """Return the function that begins to ask for the exclusive lease beside this one; see `Lease.upgrade`."""
         ...
 
     def upgrading(self, state: "LeaseState") -> bool:
@@ -129,17 +125,10 @@ class LeaseState:
 
     @property
     def ttl(self) -> float:
-        """Seconds."""
         return self.request.terms.ttl
 
     @property
-    def begun(self) -> float:
-        """When it was granted, by the clock of this process."""
-        return self.validity.begun
-
-    @property
     def runs(self) -> Runs:
-        """The runs of commands that it guards."""
         if self._runs is None:
             self._runs = Runs()
         return self._runs
@@ -165,35 +154,17 @@ class LeaseState:
         return self.validity.lost
 
     @property
-    def reason(self) -> str:
-        """Why it is lost."""
-        return self.validity.reason
-
-    @property
-    def deadline(self) -> float:
-        return self.validity.deadline
-
-    @property
     def refused_as(self) -> str:
         """Why the server has just said that this lease cannot go on."""
         return REVOKED if self.request.revoked else GONE_FROM_SERVER
 
-    @property
-    def awaits_release(self) -> bool:
-        """Whether it is lost, but keeps waiters out until its holder releases it, or its TTL is over (W16)."""
-        return self.over and self.lost and self.request.revoked
-
     def check(self) -> None:
         """Raise LeaseLostError unless it is held."""
         if not self.held:
-            raise self.not_held()
-
-    def not_held(self) -> LeaseLostError:
-        """Return the error for a lease that is not held, because it was lost or released."""
-        return self.error(None if self.lost else "it was released before")
+            raise self.error(None if self.lost else "it was released before")
 
     def error(self, reason: str | None = None) -> LeaseLostError:
-        return loss_error(self.grantor.kind, self.grantor.name, self.fence, reason or self.reason)
+        return loss_error(self.grantor.kind, self.grantor.name, self.fence, reason or self.validity.reason)
 
     # Its block, and its place in `Holdings`.
 
@@ -213,7 +184,6 @@ class LeaseState:
             self.watch_deadline()  # nothing else notices the deadline in time
 
     def leave(self) -> None:
-        """Note that its block is left."""
         self._on_loss = self.body = None
 
     def no_longer_inside(self) -> None:
@@ -249,7 +219,7 @@ class LeaseState:
             self.context.holdings.lost(self.task, self)
         if self._on_loss is not None:
             self._on_loss()
-        self.emit("revoked" if reason == REVOKED else "lost", self.context.clock() - self.begun)
+        self.emit("revoked" if reason == REVOKED else "lost", self.context.clock() - self.validity.begun)
 
     @property
     def missed(self) -> bool:
@@ -270,7 +240,7 @@ class LeaseState:
         if self.validity.let_go(now, end):
             self._ended()
             return True
-        self.lose(self.reason)
+        self.lose(self.validity.reason)
         return False
 
     def hand_off(self, now: float) -> None:
@@ -286,7 +256,6 @@ class LeaseState:
         self.watch_deadline()
 
     def stop_renewing(self) -> None:
-        """Never renew it again."""
         if self.renewer is not None:
             self.renewer.stop_renewing(self)
             self.renewer = None
@@ -328,7 +297,7 @@ class LeaseState:
         self._timer = None
         left = self.validity.deadline - self.context.clock()
         if left <= 0:
-            self.lose(self.reason)
+            self.lose(self.validity.reason)
         else:
             self._timer = self.context.loop.call_later(left, self._check_deadline)
 
@@ -349,12 +318,6 @@ class LeaseState:
             self.report = Report(self.grantor)
         self.report.emit(kind, seconds, self.fence)
 
-    def emit_acquired(self, waited: float) -> None:
-        """Report that it was granted after *waited* seconds."""
-        self.emit("acquired", waited)
-        if self.renewer is None:
-            self.watch_deadline()  # otherwise its loss would show only when a caller asks
-
     def emit_from_thread(self, kind: events.Kind, seconds: float) -> None:
         """Report an event from another thread, unless the lease is over when the loop next runs."""
         if self.report is not None or events.listeners:
@@ -362,18 +325,13 @@ class LeaseState:
                 self.context.loop.call_soon_threadsafe(self.emit_if_held, kind, seconds)
 
     def emit_if_held(self, kind: events.Kind, seconds: float) -> None:
-        """Report an event, unless the lease is over."""
         if not self.over:
             self.emit(kind, seconds)
-
-    def emit_handed_off(self, now: float, kind: events.Kind) -> None:
-        """Report how it ended, after its holder let it go at *now* to hand it off."""
-        self.emit(kind, now - self.begun)
 
     def _emit_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
         """Report the end of the lease that was let go at *now*: the reply says whether the server still had it."""
         gone = release.trouble is None and release.ended is False
-        self.emit("lost" if gone else "released", now - self.begun)
+        self.emit("lost" if gone else "released", now - self.validity.begun)
         if then is not None:
             then(release)
 
@@ -382,7 +340,6 @@ class LeaseState:
 
 
 def loss_error(kind: str, name: str, fence: int, reason: str) -> LeaseLostError:
-    """Return the error for a lost lease."""
     return LeaseLostError(
         f"{kind} {name!r}: {reason}; stop acting on it", name=name, fencing_token=fence, reason=reason
     )

@@ -76,9 +76,7 @@ class MustAwait(Wrapped[T_co], _Native[Any, Any, T_co]):  # type: ignore[misc]  
             return super().__getattr__(name)
 
 
-def must_await(
-    right: str,
-) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, MustAwait[T]]]:
+def must_await(right: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, MustAwait[T]]]:
     """Make a coroutine function return `MustAwait`, with *right* as the text of its errors."""
 
     def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, MustAwait[T]]:

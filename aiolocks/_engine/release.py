@@ -65,9 +65,8 @@ class Undos:
 
     def go_first(self) -> None:
         """Do the same for all names, ahead of all other requests on a new link."""
-        for releases in list(self.pausing.values()):
-            for release in list(releases):
-                release.try_now()
+        for kind, name in list(self.pausing):
+            self.go_ahead(kind, name)
 
     def begun_since(self, at: float) -> bool:
         """Whether one of them began after *at*."""
@@ -198,11 +197,6 @@ class Release:
         if not self.done:
             self._grantor.undo(self._request, self.on_result)
 
-    def _begin_pause(self, seconds: float) -> None:
-        undos = self._undos
-        self._pause = undos.loop.call_later(seconds, self._try)
-        undos.pausing.setdefault((self._grantor.kind, self._grantor.name), {})[self] = None
-
     def _end_pause(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
@@ -218,7 +212,6 @@ class Release:
         self.try_now()
 
     def on_result(self, ended: bool | Exception) -> None:
-        """Take the result of one try."""
         if self.done:
             return
         if isinstance(ended, bool):
@@ -230,7 +223,8 @@ class Release:
         if self._undos.clock() + pause >= self._until:
             self.finish(ended)
         elif self._pause is None:
-            self._begin_pause(pause)
+            self._pause = self._undos.loop.call_later(pause, self._try)
+            self._undos.pausing.setdefault((self._grantor.kind, self._grantor.name), {})[self] = None
         if self.refused:
             self.wake()
             if self.on_refused is not None:

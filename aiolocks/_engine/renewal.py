@@ -107,21 +107,19 @@ class Watchdog:
         """When all leases were, or will be, renewed at once."""
 
     def add(self, state: LeaseState, now: float) -> None:
-        """Renew this lease from *now* on."""
         self._fresh[state] = now
         sorted_at = now + (state.validity.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
         if sorted_at < self._timer_at:
             self._arm(sorted_at, now)
 
     def stop_renewing(self, state: LeaseState) -> None:
-        """Never renew this lease again. A renewal under way no longer changes it (P11)."""
         if state in self._fresh:
             del self._fresh[state]
             return
         self._live.pop(state, None)
         if self._silent:
             self._silent.discard(state)
-        self.renewed.pop(state, None)
+        self.renewed.pop(state, None)  # P11: a renewal under way no longer changes it
         self._drop_old_entries()
 
     def _drop_old_entries(self) -> None:
@@ -166,7 +164,7 @@ class Watchdog:
         """Put the fresh leases in order."""
         fresh, self._fresh = self._fresh, {}
         for state, added in fresh.items():
-            left = max(state.deadline - added, 0.0)  # less than a TTL if the grant took long to arrive
+            left = max(state.validity.deadline - added, 0.0)  # less than a TTL if the grant took long to arrive
             renewal = self._live[state] = _Renewal(state)
             self._push(renewal, added, min(renewal_delay(state.ttl, random.random()), left / 2))
 
@@ -238,10 +236,10 @@ class Watchdog:
         state = renewal.state
         if not self._lives(renewal):  # handling an earlier lease in this loop ended it
             return False
-        if now >= state.deadline:  # P2
-            self._lose(state, state.reason)
+        if now >= state.validity.deadline:  # P2
+            self._lose(state, state.validity.reason)
         elif renewal.under_way or now >= state.validity.renew_until:  # in the latter case it expires, by `max_hold`
-            self._push(renewal, now, state.deadline - now)
+            self._push(renewal, now, state.validity.deadline - now)
         elif self._stalled is not None and self._stalled(state.options.max_stall, now):
             if state not in self._silent:
                 self._note_stall(state)
@@ -275,7 +273,7 @@ class Watchdog:
         for renewal in renewals:
             if self._lives(renewal):  # the end of another lease can have ended this one
                 renewal.under_way, renewal.due = True, math.inf
-                earliest = min(earliest, renewal.state.deadline)
+                earliest = min(earliest, renewal.state.validity.deadline)
                 asked.append(renewal)
         if not asked:
             return
@@ -298,7 +296,7 @@ class Watchdog:
         """Log an exception, which must not end the renewals of the other leases."""
         state = renewal.state
         log.error("%s: renewing failed", state.what, exc_info=defect)
-        self._emit(state, "renewal_failed", max(state.deadline - now, 0.0))
+        self._emit(state, "renewal_failed", max(state.validity.deadline - now, 0.0))
         self._push(renewal, now, retry_delay(state.ttl, 1))
 
     def _on_result(self, asked: list[_Renewal], sent_at: float, renewed: bool | Exception) -> None:
@@ -333,7 +331,7 @@ class Watchdog:
             return
         if isinstance(renewed, Exception):
             renewal.failures += 1
-            left = max(state.deadline - now, 0.0)
+            left = max(state.validity.deadline - now, 0.0)
             cut_off = isinstance(renewed, ConnectionCancelled)  # the program ends, which is no trouble to report
             if not cut_off and now - self._logged_at >= _LOG_INTERVAL:
                 self._logged_at = now
@@ -404,7 +402,6 @@ class ThreadWatchdog:
         self._beaten_at = 0.0
 
     def add(self, state: LeaseState, now: float) -> None:
-        """Renew this lease from *now* on."""
         self._call(Watchdog.add, state, now)
         self._live.add(state)
         if self._beating is not None:
@@ -412,7 +409,6 @@ class ThreadWatchdog:
         self._beat()  # this lease may allow a shorter stall than the others
 
     def stop_renewing(self, state: LeaseState) -> None:
-        """Never renew this lease again. A renewal under way changes nothing, because the lease is over (P11)."""
         if state in self._live:
             self._live.discard(state)
             self._call(Watchdog.stop_renewing, state)
@@ -424,7 +420,6 @@ class ThreadWatchdog:
 
     @property
     def renewed(self) -> list[LeaseState]:
-        """The leases that were renewed before."""
         return [] if self._inner is None else list(self._inner.watchdog.renewed)
 
     def stalled(self, longest: float, now: float) -> bool:

@@ -49,9 +49,7 @@ class Validity:
     A share of an `RLock`'s lease has the deadline *of* that lease, and an end of its own.
     """
 
-    __slots__ = (
-        "_before", "_cut", "_deadline", "_end", "_of", "_reason", "_session", "begun", "max_hold", "ttl",
-    )  # fmt: skip
+    __slots__ = ("_before", "_cut", "_deadline", "_end", "_of", "_reason", "_session", "begun", "max_hold", "ttl")
 
     def __init__(
         self, session: "Context", deadline: float, begun: float, ttl: float, max_hold: float | None,
@@ -142,11 +140,7 @@ class Validity:
         return True
 
     def finish(self, end: End, reason: str | None = None) -> None:
-        """Note how it ended.
-
-        Raises:
-            RuntimeError: It has ended already.
-        """
+        """Note how it ended, once."""
         if end not in MOVES[self._end]:
             raise RuntimeError(f"a lease that was {self._end} cannot become {end}")
         self._end, self._reason = end, reason

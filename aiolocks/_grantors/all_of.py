@@ -173,7 +173,7 @@ class OrderedAttempt:
                 if not state.end(self._context.clock()):
                     raise state.error()
             # P1: the lease counts from the oldest of its parts
-            valid_from = min(state.deadline for state in held) - request.terms.valid_for
+            valid_from = min(state.validity.deadline for state in held) - request.terms.valid_for
             return Granted(max(state.fence for state in held), valid_from)
         finally:
             for state in held:

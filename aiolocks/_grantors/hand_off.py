@@ -44,7 +44,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
         offer = Offer(state.grantor.kind, bases, request.terms.permits, fresh_token(context.id), seconds)
         now = context.clock()
-        until = min(state.deadline, now + REPLY_TIMEOUT)
+        until = min(state.validity.deadline, now + REPLY_TIMEOUT)
         state.hand_off(now)
         asked = [asyncio.ensure_future(_offer(*part, offer, at, until)) for at, part in enumerate(held)]
         outcome: Kind = "released"  # the holder has let go, even if no other process goes on
@@ -56,12 +56,12 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
                 outcome = "revoked" if request.revoked else "lost"
                 raise state.error(state.refused_as)
         except BaseException as error:
-            state.emit_handed_off(now, outcome)
+            state.emit(outcome, now - state.validity.begun)
             for one in asked:
                 one.cancel()
             await _withdraw(state, held, offer, error)
             raise
-        state.emit_handed_off(now, outcome)
+        state.emit(outcome, now - state.validity.begun)
     state.grantor.forget(request)
     return offer.text()
 

@@ -151,12 +151,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
         It is busy if it is held, if others wait, or if the server has been up for less than `min_uptime`. The holder of
         an `RLock` always gets a lease. Two callers that ask a `Redlock` at the same time may both get None, as each may
-        have got some of the servers.
-
-        Raises:
-            LeaseLostError: For an `RLock`: this task is inside a block of it whose lease is lost.
-            QuorumError: For a `Redlock`: too few servers answered.
-            RedisError: Redis could not be asked.
+        have got some of the servers. It raises LeaseLostError, QuorumError and RedisError as `acquire` does.
 
         After an error or a cancellation nothing stays held that was not before.
         """
@@ -290,14 +285,10 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         """Ask Redis for the state of the name. A `MultiLock` counts as one lock: it is held when one name is held.
 
         For a `MultiLock`, `waiting` is the sum over all names, as each caller waits for only one name at a time.
-        `fencing_token` and `kept_until` are the largest.
+        `fencing_token` and `kept_until` are the largest. It raises what `locked` does.
 
         Waiters of more than 500 processes, and more than 500 leases, are counted in parts, one after the other, so
         the sums are of several moments.
-
-        Raises:
-            QuorumError: For a `Redlock`: too few servers answered.
-            RedisError: Redis could not be asked. Cancelling is harmless.
         """
         with Doing(f"asking about {self._kind} {self.name!r}"):
             rows = [await grantor.statistics() for grantor in self._grantors()]
@@ -313,11 +304,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         For a path, holders of all of a level above come first, from the root down; then its own, in any mode.
 
         More than 500 leases are asked for in parts, so the result is of several moments. Attributes that a session has
-        not published, or that may not be read, are None.
-
-        Raises:
-            QuorumError: For a `Redlock`: too few servers answered.
-            RedisError: Redis could not be asked. Cancelling is harmless.
+        not published, or that may not be read, are None. It raises what `locked` does.
         """
         return await self._of_each_name(holders_of)
 
@@ -341,7 +328,6 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
             return (*chain(*above), *chain(*[await ask(grantor, ()) for grantor in self._grantors()]))
 
     def _grantors(self) -> list[RedisGrantor]:
-        """Return the grantor of each name."""
         session = self._session()
         return [session.grantor(keys) for keys in self._each]
 
@@ -386,11 +372,6 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         return grantor
 
     def _session(self) -> Session:
-        """Return the session of the running loop.
-
-        Raises:
-            RuntimeError: The manager that made this is closed.
-        """
         if self._closing is not None and self._closing.closed:
             raise closed_error(self._kind, self.name)
         return Session.of(self._pool)

@@ -60,7 +60,7 @@ class ModeChanges:
             raise RuntimeError(f"{state.what}: an upgrade ends by leaving its block, and cannot be downgraded")
         state.check()
         request.change_mode(SHARED)  # whatever the reply, the holder has given up the right to write
-        until = min(state.deadline, state.context.clock() + REPLY_TIMEOUT)
+        until = min(state.validity.deadline, state.context.clock() + REPLY_TIMEOUT)
         answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
         if answer != 1:
             if answer == _REVOKED:

@@ -105,7 +105,7 @@ class SharedLease:
         if core.renewer is None and any(hold.body is not None for hold in self.holds):
             log.warning("%s", core.error())  # the loss of a renewed lease was logged already
         for hold in list(self.holds):
-            hold.note_loss(self.core.reason)
+            hold.note_loss(self.core.validity.reason)
 
 
 @final
@@ -118,7 +118,7 @@ class Reentry(LeaseState):
         core = shared.core
         self.shared = shared
         self.unreferenced = False
-        granted, now = Granted(core.fence, core.deadline), core.context.clock()
+        granted, now = Granted(core.fence, core.validity.deadline), core.context.clock()
         super().__init__(
             core.context, core.grantor, shared.key, core.request, options, granted, now, task, of=core.validity
         )
@@ -159,16 +159,13 @@ class Reentry(LeaseState):
         super().hand_off(now)
         self.shared.hand_off(self, now)
 
-    def emit_handed_off(self, now: float, kind: Kind) -> None:
-        self.shared.core.emit_handed_off(now, kind)
-
     def let_lapse(self, on_lapsed: "Callable[[LeaseState], None]") -> None:
         self.unreferenced = True
         super().let_lapse(on_lapsed)  # first, as the next line may find that the lease has ended
         self.shared.renew_for_users_only()
 
     def emit(self, kind: Kind, seconds: float) -> None:
-        if kind == "renewed":  # by hand; the lease reports all else
+        if kind not in ("lost", "revoked"):  # which the lease reports itself
             self.shared.core.emit(kind, seconds)
 
     def no_longer_inside(self) -> None:

@@ -137,7 +137,7 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if lease.lost:
             state = state_of(lease)
-            _say(f"{arguments.name!r}: {state.reason}; the command {'is stopped' if stops else 'goes on'}")
+            _say(f"{arguments.name!r}: {state.validity.reason}; the command {'is stopped' if stops else 'goes on'}")
             if stops:
                 await _stop(child, state)
                 return _LOST
@@ -151,11 +151,11 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
 async def _stop(child: Child, state: LeaseState) -> None:
     """End all descendants of the command: TERM, then KILL before another caller can be granted the lease."""
     now = state.context.clock()
-    if state.reason == "revoked":
-        until = min(now + _KILL_TIMEOUT, state.deadline)  # before the deadline no other caller is granted it
+    if state.validity.reason == "revoked":
+        until = min(now + _KILL_TIMEOUT, state.validity.deadline)  # before the deadline no other caller is granted it
     else:
         cleanup = margin(state.ttl) - DRIFT * state.ttl - PRECISION
-        until = min(now, state.deadline) + _SHARE_OF_CLEANUP * cleanup
+        until = min(now, state.validity.deadline) + _SHARE_OF_CLEANUP * cleanup
     child.ask_to_end()
     await child.gone(until - state.context.clock())
     await child.killed(1.0)

@@ -67,7 +67,7 @@ class Watch:
 
     def _deadline_ns(self) -> int:
         state = state_of(self._lease)
-        left = state.deadline - state.context.clock()
+        left = state.validity.deadline - state.context.clock()
         return time.monotonic_ns() + int(max(left, -1e6) * 1e9)
 
 

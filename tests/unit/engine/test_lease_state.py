@@ -82,7 +82,7 @@ async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     lease = await ScriptedGrantor().acquire()
     told: list[str] = []
     state = state_of(lease)
-    state.call_on_loss(lambda: told.append(state.reason))
+    state.call_on_loss(lambda: told.append(state.validity.reason))
     state.lose("it was revoked")
     state.lose("it was forgotten")
     assert told == ["it was revoked"]
