@@ -62,14 +62,11 @@ class _Ledger:
         state = _last(self.leases)
         if state is not None and state.listed_as == base:
             return state
-        self._sort()
-        return _last(self.named.get(base, {}))
-
-    def _sort(self) -> None:
-        """Move all leases to `named`. Each is moved only once, so a release by name costs the same among any number."""
-        for state, handle in self.leases.items():
-            self.named.setdefault(state.listed_as, {})[state] = handle
+        # Each lease is moved only once, so a release by name costs the same among any number.
+        for other, handle in self.leases.items():
+            self.named.setdefault(other.listed_as, {})[other] = handle
         self.leases.clear()
+        return _last(self.named.get(base, {}))
 
     def remove(self, state: "LeaseState") -> bool:
         """Remove *state*; return whether it was there."""

@@ -164,11 +164,7 @@ class Release:
         return now < min(self._until, since + self._request.terms.ttl)
 
     def outcome(self) -> bool | None:
-        """Return `ended`.
-
-        Raises:
-            RedisError: It is not confirmed, or not yet.
-        """
+        """Return `ended`, or raise why it is not confirmed yet."""
         trouble = self.obstacle()
         if trouble is not None:
             raise trouble

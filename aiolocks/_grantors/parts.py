@@ -162,14 +162,11 @@ class Composite:
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         if request.parts and all(part.fence for part in request.parts):
-            self._release(request, tell)
+            # Whether enough of them were live is reported as soon as that is certain.
+            count = counting(len(request.parts), self.needed(request), tell, patient=True)
+            self._end_all(request, lambda _, ended: count(ended))
         else:
             self._undo(request, tell)
-
-    def _release(self, request: Request, on_result: ResultCallback) -> None:
-        """End all parts. *on_result* learns whether enough of them were live, as soon as that is certain."""
-        count = counting(len(request.parts), self.needed(request), on_result, patient=True)
-        self._end_all(request, lambda _, ended: count(ended))
 
     def _undo(self, request: Request, on_result: ResultCallback) -> None:
         """Undo the parts of a request that was not granted. *on_result* is called when enough of them are undone.

@@ -86,9 +86,6 @@ class BaseRoute:
                 raises one of `UNREADABLE` for a reply that Redis never gives. Left out: `check_reply`.
             unsent: Maximum number of seconds until it leaves. None means no limit while the link answers other calls.
 
-        Raises:
-            RedisError: There was no reply, or it was an error.
-
         After a cancellation, a call that has not left never leaves: other callers may have decided otherwise by then.
         """
         loop = asyncio.get_running_loop()
@@ -419,8 +416,12 @@ class Pipeline(BaseRoute):
             self._link.close()
 
     async def _open_link(self, on_push: Receiver | None) -> Connection:
-        if self._unreadable:
-            await self._hold_off()
+        if self._unreadable:  # pause, longer each time
+            since = self._clock() - self._unreadable_at
+            if since >= answers.REPLY_TIMEOUT:
+                self._unreadable = 0
+            else:
+                await asyncio.sleep(min(retry_delay(math.inf, self._unreadable), _LONGEST_HOLD_OFF) - since)
         async with asyncio.timeout(self._connect_time):
             return await open_connection(self.endpoint, on_push, self._lost, self._flow, self._heard)
 
@@ -445,14 +446,6 @@ class Pipeline(BaseRoute):
         elif not isinstance(error, ConnectionCancelled):
             error = answers.connect_error(error)
         self._fail_waiting(error)
-
-    async def _hold_off(self) -> None:
-        """Pause after links whose replies could not be read, longer each time."""
-        since = self._clock() - self._unreadable_at
-        if since >= answers.REPLY_TIMEOUT:
-            self._unreadable = 0
-        else:
-            await asyncio.sleep(min(retry_delay(math.inf, self._unreadable), _LONGEST_HOLD_OFF) - since)
 
     def _flow(self) -> None:
         """Send waiting calls while the link has room. A call that was not sent can still be given up at no cost."""
