@@ -112,8 +112,8 @@ class Acquisition:
             closed = closing is not None and closing.end(waiting, error)
             late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
             if report is not None or events.listeners:
-                report = report or Report(self.grantor)
-                report.emit_failure(self.request, error, late=late)  # before the undo, which can be interrupted
+                # Before the undo, which can be interrupted.
+                (report or Report(self.grantor)).emit_failure(self.request, error, late=late)
             await self._undo(error)
             if closed:
                 raise closed_error(self.grantor.kind, self.grantor.name) from None

@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 log = logging.getLogger("aiolocks")
 
+_MAX_UNANSWERED = 4096
+"""Maximum number of unanswered releases in one session. Beyond it, leaving a block waits even with
+`wait_release=False`. About 1 MB of commands that Redis has not read."""
+
 _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
 
 
@@ -54,7 +58,6 @@ class Block:
 
     @property
     def task(self) -> Task | None:
-        """The task in the block; None once the task has ended."""
         return None if self._body is None else self._body.task
 
     @property
@@ -75,7 +78,7 @@ class Block:
         if state.task is not None:
             state.unlist()
         self._body = None  # equivalent: line dropped, the block has given the body up by then
-        if not state.options.wait_release and valid and context.undos.take_more():
+        if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
             state.release_on_server(now, None, self._check)
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
@@ -84,7 +87,7 @@ class Block:
             context.schedule_idle_close()
             if not context.forked:  # the loop of a fork does not run
                 leaving = await body.sort_out(exc, may_wait=waits)
-            if state.lost:
+            if state.validity.lost:
                 self._report(state.validity.reason, leaving)
         elif release is not None and waits:
             # equivalent: line dropped, for speed
@@ -175,7 +178,6 @@ class ExitHandle:
         self._task = current_task()
 
     def open(self, lease: object, state: LeaseState) -> None:
-        """Leave this block from now on."""
         task, self._task = self._task, None
         self._opened = True
         block = Block(lease, state, task, self._before)

@@ -84,7 +84,6 @@ class Context:
         self.new_token = tokens_of(self.id)
         """Returns a token of this session."""
         self._uses = 0
-        """The number of `in_use` blocks."""
         self._last_used = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -147,7 +146,8 @@ class Context:
         if self.tokens or self.closed:
             return
         now = self.clock()
-        if self._uses or self.undos.keep_session(now):  # W14: until each undo is answered or pointless
+        # W14: until each undo is answered or pointless.
+        if self._uses or any(release.keeps_session(now) for release in self.undos.under_way.values()):
             self._last_used = now
         left = self._last_used + IDLE - now
         if left > 0.001:  # equivalent: constant, timers are as inexact

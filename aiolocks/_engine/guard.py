@@ -61,7 +61,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
         if reply == _REVOKED:
             state.request.was_revoked()
         state.lose(state.refused_as)
-        raise state.error(state.refused_as if state.lost else "it was released before")
+        raise state.error(state.refused_as if state.validity.lost else "it was released before")
     return _read(reply, encoder, asked)
 
 

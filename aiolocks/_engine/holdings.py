@@ -207,7 +207,7 @@ class Holdings:
         if of is None:
             return
         # W16: it keeps waiters out until its holder releases it, or its TTL is over; `release()` needs the state.
-        if state.lost and state.request.revoked:
+        if state.validity.lost and state.request.revoked:
             self._forget_at(self._clock() + state.ttl, of, state)
         elif of.remove(state):
             state.unlisted()

@@ -65,12 +65,12 @@ class Lease(NameHints):
     @property
     def held(self) -> bool:
         """Whether the lease is certainly valid now, by the local clock. False once lost or released."""
-        return self._state.held
+        return self._state.validity.held
 
     @property
     def lost(self) -> bool:
         """Whether the lease ended before it was released, by the local clock."""
-        return self._state.lost
+        return self._state.validity.lost
 
     def remaining(self) -> float:
         """Return the seconds of certain validity left, by the local clock. 0.0 once lost or released."""
@@ -88,7 +88,7 @@ class Lease(NameHints):
     async def wait_lost(self) -> bool:
         """Wait until the lease is over. Return True if it was lost, False if released. Cancelling is harmless."""
         await self._state.wait_over()
-        return self._state.lost
+        return self._state.validity.lost
 
     async def renew(self, ttl: Duration | None = None) -> bool:
         """Ask for *ttl* from now. A longer earlier grant is never shortened.
@@ -104,7 +104,7 @@ class Lease(NameHints):
         """
         state = self._state
         ttl = round(check_ttl(state.request.terms.ttl if ttl is None else ttl) * 1000) / 1000
-        if not state.held:
+        if not state.validity.held:
             return False
         clock = state.context.clock
 
@@ -122,7 +122,7 @@ class Lease(NameHints):
             return False
         state.validity.extend(deadline(sent_at, ttl))
         state.emit_if_held("renewed", clock() - sent_at)
-        return state.held
+        return state.validity.held
 
     async def guard(self, *commands: Command) -> list[Reply]:
         """Run commands of your own on the server, together and atomically, if this is still the current lease::
@@ -298,7 +298,7 @@ class Lease(NameHints):
 
     def __repr__(self) -> str:
         state = self._state
-        status = "held" if state.held else "lost" if state.lost else "released"
+        status = "held" if state.validity.held else "lost" if state.validity.lost else "released"
         return f"<Lease {state.grantor.kind} {self.name!r} fencing_token={state.fence} {status}>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:

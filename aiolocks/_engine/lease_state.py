@@ -146,22 +146,14 @@ class LeaseState:
         return self.validity.end is not None
 
     @property
-    def held(self) -> bool:
-        return self.validity.held
-
-    @property
-    def lost(self) -> bool:
-        return self.validity.lost
-
-    @property
     def refused_as(self) -> str:
         """Why the server has just said that this lease cannot go on."""
         return REVOKED if self.request.revoked else GONE_FROM_SERVER
 
     def check(self) -> None:
         """Raise LeaseLostError unless it is held."""
-        if not self.held:
-            raise self.error(None if self.lost else "it was released before")
+        if not self.validity.held:
+            raise self.error(None if self.validity.lost else "it was released before")
 
     def error(self, reason: str | None = None) -> LeaseLostError:
         return loss_error(self.grantor.kind, self.grantor.name, self.fence, reason or self.validity.reason)
@@ -169,7 +161,6 @@ class LeaseState:
     # Its block, and its place in `Holdings`.
 
     def enter(self, body: BodyTask) -> None:
-        """Note that *body* is the block which this lease is for."""
         self.body = body
         self.entered = True
         if self.options.on_lost == "cancel":
@@ -187,7 +178,6 @@ class LeaseState:
         self._on_loss = self.body = None
 
     def no_longer_inside(self) -> None:
-        """Let the task in its block take the name again."""
         if self.body is not None:
             self.body.no_longer_inside()
 
@@ -197,11 +187,10 @@ class LeaseState:
         if self.task is not None:
             holdings.remove(self.task, self)
             self.task = None  # a revoked lease is kept for a while, and must not keep its task
-        elif self.lost and self.over:
+        elif self.validity.lost and self.over:
             holdings.reported(asyncio.current_task(self.context.loop), self)
 
     def unlisted(self) -> None:
-        """Note that `Holdings` no longer lists it."""
         self.task = None
 
     # Its end.

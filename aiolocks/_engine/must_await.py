@@ -100,7 +100,6 @@ class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
     __slots__ = ("_hold", "_make_hold", "_of")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Lease], make_hold: Callable[[], Hold], of: object) -> None:
-        """*of* is shown by `repr`."""
         self._coroutine = coroutine
         self._right = ACQUIRE
         self._make_hold, self._of = make_hold, of

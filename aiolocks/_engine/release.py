@@ -17,15 +17,9 @@ from .request import Request
 if TYPE_CHECKING:
     from .context import Grantor
 
-_NEVER = math.inf
-
 GRACE = 1.0
 """Maximum number of seconds that leaving a block, or a failed acquire, waits for its undo, which then goes on in the
 background."""
-
-MAX_UNANSWERED = 4096
-"""Maximum number of unanswered releases in one session. Beyond it, leaving a block waits even with
-`wait_release=False`. About 1 MB of commands that Redis has not read."""
 
 RELEASE_TIMEOUT = 10.0
 """Timeout for the reply to `lease.release()`, in seconds. The release then goes on in the background."""
@@ -49,14 +43,6 @@ class Undos:
         self.waits = OverdueTimer(loop, clock, lambda: self.under_way.values(), Release.wake)
         """Ends the waits of callers whose time is over."""
 
-    def keep_session(self, now: float) -> bool:
-        """Whether the session must stay open for one of them."""
-        return any(release.keeps_session(now) for release in self.under_way.values())
-
-    def take_more(self) -> bool:
-        """Whether one more can be left without waiting for it."""
-        return len(self.under_way) < MAX_UNANSWERED
-
     def go_ahead(self, kind: str, name: str) -> None:
         """Retry what waits for its next try, before the session asks anything else about that name."""
         # W24: otherwise the session would meet its own lease, which it has released.
@@ -69,7 +55,6 @@ class Undos:
             self.go_ahead(kind, name)
 
     def begun_since(self, at: float) -> bool:
-        """Whether one of them began after *at*."""
         # equivalent: comparison, at that instant either is right
         return any(release.begun > at for release in self.under_way.values())
 
@@ -107,10 +92,10 @@ class Release:
         self._callbacks: tuple[Callable[[Release], None], ...] = () if then is None else (then,)
         self._failures = 0
         self._pause: asyncio.TimerHandle | None = None
-        self._answered_at = None if request.unanswered else _NEVER
-        """When the request was found to be answered; `_NEVER` if it was before this began."""
+        self._answered_at = None if request.unanswered else math.inf
+        """When the request was found to be answered; `math.inf` if it was before this began."""
         self.begun = now = undos.clock()
-        self.due = _NEVER
+        self.due = math.inf
         """Until when a caller waits."""
         self.waited: asyncio.Future[None] | None = None
         """Resolved when it is done, or when the caller's time is over. Cancelling it does not stop the undo."""
@@ -242,11 +227,10 @@ class Release:
             callback(self)
 
     def add_callback(self, then: "Callable[[Release], None]") -> None:
-        """Call *then* too when it is done."""
         self._callbacks += (then,)
 
     def wake(self) -> None:
         """Let the waiting caller go on."""
-        self.due = _NEVER
+        self.due = math.inf
         if self.waited is not None and not self.waited.done():
             self.waited.set_result(None)

@@ -63,7 +63,6 @@ class Report(Extension):
 
 
 def begin(grantor: "Grantor", request: "Request") -> Report:
-    """Return a report that begins now."""
     report = Report(grantor, grantor.context.clock(), waits=request.wait)
     if request.wait:
         request.carry((*request.extensions, report))

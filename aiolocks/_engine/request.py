@@ -212,19 +212,15 @@ class Request:
         self._turn.cancel()
 
     def may_wait(self, wait: bool) -> None:
-        """Say whether the next attempt may queue."""
         self.wait = wait
 
     def carry(self, extensions: tuple[Extension, ...]) -> None:
-        """Carry these, in place of those before."""
         self.extensions = extensions
 
     def divide(self, parts: Sequence[Any]) -> None:
-        """Note its parts, in place of those before."""
         self.parts = parts
 
     def change_mode(self, mode: int) -> None:
-        """Note that its lease is held in another mode."""
         self.terms = _terms(self.terms.ttl, mode)
 
     def queue_terms(self) -> bytes:
@@ -314,7 +310,6 @@ class Request:
         self._move(Phase.REVOKED)
 
     def undo_unanswered(self) -> None:
-        """Note that an undo left, and was not answered."""
         self.silences += 1
 
     def again(self) -> "Request":
@@ -378,7 +373,6 @@ class Request:
             extension.on_regrant()
 
     def undone(self, *, ended: bool) -> None:
-        """Note the reply to an undo of it: whether it ended a live lease."""
         for extension in self.extensions:
             extension.on_undone(self, ended=ended)
 
@@ -395,7 +389,6 @@ class Request:
         )  # fmt: skip
 
     def left_at(self, valid_from: float) -> None:
-        """Note when a request left whose answer shows that no grant before it counts."""
         self.valid_from = valid_from if self.valid_from is None else max(self.valid_from, valid_from)
 
     def fail(self, error: Exception) -> None:

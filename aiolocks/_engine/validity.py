@@ -96,7 +96,6 @@ class Validity:
 
     @property
     def reason(self) -> str:
-        """Why it is lost."""
         if self._session.forked:
             return "this process was forked, and the lease is the parent's"
         if self._of is not None and self._reason is None:

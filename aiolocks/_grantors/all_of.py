@@ -204,7 +204,7 @@ class OrderedAttempt:
         if granted is not None:
             self._keep(part, granted)
         for state in self._held:
-            if not state.held:
+            if not state.validity.held:
                 raise state.error()
 
     def _keep(self, part: Part, granted: Granted) -> None:

@@ -231,7 +231,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         if isinstance(found, Loss):
             raise loss_error(self._kind, self.name, found.fence, found.reason)
         if not await Lease(found).release():
-            raise found.error(None if found.lost else GONE_FROM_SERVER)
+            raise found.error(None if found.validity.lost else GONE_FROM_SERVER)
 
     @explains_misuse
     async def revoke(

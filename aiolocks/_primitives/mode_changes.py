@@ -96,4 +96,4 @@ class _Upgrade(Extension):
         if amount == _REVOKED:
             state.request.was_revoked()
             state.lose(state.refused_as)
-        return state.error(None if state.lost else "it is no longer upgradeable")
+        return state.error(None if state.validity.lost else "it is no longer upgradeable")

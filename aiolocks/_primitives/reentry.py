@@ -205,7 +205,7 @@ def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
         parent = None if shared.task is None else shared.task()
         holds = parent is not None and parent is not task and not parent.done() and shared.held_by(parent)
         inherited = (known() is parent and newest >= shared.number for known, newest in _lineage.get())
-        if shared.core.held and holds and any(inherited):
+        if shared.core.validity.held and holds and any(inherited):
             return True
     return False
 

@@ -99,8 +99,8 @@ class RLock(Acquirable):
         """
         context, task = self._session().context, asyncio.current_task()
         own = shared_lease_of(context, self._keys.base, task)
-        if own is None or own.core.held:
+        if own is None or own.core.validity.held:
             return own
-        if own.core.lost and own.entered_by(task):
+        if own.core.validity.lost and own.entered_by(task):
             raise own.core.error()
         return None

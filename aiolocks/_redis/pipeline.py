@@ -12,18 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
+from redis import exceptions
 from redis.asyncio.retry import Retry
-from redis.exceptions import (
-    AskError,
-    BusyLoadingError,
-    ClusterDownError,
-    MovedError,
-    NoScriptError,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core import answers
 from .._core.overdue_timer import OverdueTimer
@@ -175,7 +165,7 @@ class PendingCall:
             self.link.resent.discard(self)
         # equivalent: and/or, only exceptions are known there
         if isinstance(reply, Exception) and self.link is not None:
-            if isinstance(reply, NoScriptError) and not self.whole and not self.abandoned:
+            if isinstance(reply, exceptions.NoScriptError) and not self.whole and not self.abandoned:
                 # After SCRIPT FLUSH, or a failover. It did not run, so `sent_at` may stay: earlier than necessary is
                 # safe.
                 self.whole = True
@@ -199,27 +189,27 @@ class PendingCall:
     def _read_error(self, error: Exception, link: Connection) -> Exception | None:
         """Return the error for the receiver, or None if the call goes to another node instead."""
         redirect = self.redirect
-        if isinstance(error, ClusterDownError) and redirect is not None:
+        if isinstance(error, exceptions.ClusterDownError) and redirect is not None:
             redirect.doubt()
-        if isinstance(error, AskError):  # or MovedError
+        if isinstance(error, exceptions.AskError):  # or exceptions.MovedError
             if redirect is not None and redirect.follow(self, error):
                 return None
-            word = "MOVED" if isinstance(error, MovedError) else "ASK"
+            word = "MOVED" if isinstance(error, exceptions.MovedError) else "ASK"
             error = (
                 answers.WrongServerError(_IN_CLUSTER) if redirect is None else answers.NotNowError(f"{word} {error}")
             )
-        if isinstance(error, (ResponseError, BusyLoadingError)):
+        if isinstance(error, (exceptions.ResponseError, exceptions.BusyLoadingError)):
             # Without the arguments that Redis quotes when it does not know a command: the token is one of them.
             text, quoted, _ = str(error).partition(", with args beginning with")
-            error = answers.recognized(ResponseError(text) if quoted else error)
-            if isinstance(error, ResponseError):
+            error = answers.recognized(exceptions.ResponseError(text) if quoted else error)
+            if isinstance(error, exceptions.ResponseError):
                 error = answers.explained(error, partial(source_of, self.command.name))
-        if isinstance(error, RedisConnectionError):
+        if isinstance(error, exceptions.ConnectionError):
             # Also from a demoted primary, or a server that is still loading: the next call must look for the primary
             # again. The calls behind this one were not answered.
-            link.close(RedisConnectionError(str(error)) if isinstance(error, answers.NoPrimaryError) else error)
+            link.close(exceptions.ConnectionError(str(error)) if isinstance(error, answers.NoPrimaryError) else error)
         elif _NOT_LOCAL in str(error):  # and it is unknown what it had done by then
-            error = RedisConnectionError("The script broke off, as the slot is being moved to another node")
+            error = exceptions.ConnectionError("The script broke off, as the slot is being moved to another node")
         return error
 
     def finish(self, reply: object) -> None:
@@ -242,13 +232,13 @@ class PendingCall:
         """Never send the call, or not a second time: its undo is sent behind it, and must be the last."""
         self.abandoned = True
         if self.link is None:
-            self.finish(RedisConnectionError("Given up before it was sent."))
+            self.finish(exceptions.ConnectionError("Given up before it was sent."))
             self.subject = self.reply_to = None  # the call itself stays in the queue until there is a link
 
     def give_up_unsent(self) -> None:
         """Never send the call, if it has not left: a full link that answers other calls can hold it back for longer."""
         if self.link is None:
-            self.finish(RedisTimeoutError(f"Redis had no room for it within {answers.REPLY_TIMEOUT:g} s"))
+            self.finish(exceptions.TimeoutError(f"Redis had no room for it within {answers.REPLY_TIMEOUT:g} s"))
 
 
 ArgumentsLater = Callable[[Any, Connection], Arguments]
@@ -411,7 +401,7 @@ class Pipeline(BaseRoute):
         """Close the link at once. The endpoint may be shared, and stays open."""
         self._overdue.close()  # equivalent: line dropped, it would find nothing
         self._connector.stop()
-        self._fail_waiting(RedisConnectionError("Connection closed."))
+        self._fail_waiting(exceptions.ConnectionError("Connection closed."))
         if self._link is not None:
             self._link.close()
 
@@ -441,8 +431,8 @@ class Pipeline(BaseRoute):
     def _not_opened(self, error: Exception) -> None:
         if isinstance(error, TimeoutError):
             self._connect_time = min(2 * self._connect_time, _LONGEST_CONNECT)
-            if not isinstance(error, RedisError):
-                error = RedisTimeoutError("Timeout connecting to server")
+            if not isinstance(error, exceptions.RedisError):
+                error = exceptions.TimeoutError("Timeout connecting to server")
         elif not isinstance(error, ConnectionCancelled):
             error = answers.connect_error(error)
         self._fail_waiting(error)
@@ -476,7 +466,7 @@ class Pipeline(BaseRoute):
     def _silent(self, call: PendingCall) -> None:
         """Close the link over which a reply is overdue, or give up a call that no link had room for in time."""
         reading = "Timeout reading from Redis: no reply in time"
-        error = RedisTimeoutError(reading if self._link is not None else "Timeout connecting to server")
+        error = exceptions.TimeoutError(reading if self._link is not None else "Timeout connecting to server")
         quiet_since = max(call.sent_at, self._heard_at)  # defect: W6-heard
         if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
             call.due = quiet_since + call.patience  # many calls, or a loop that was late, make no dead link

@@ -19,8 +19,8 @@ import pytest
 from aiolocks import _threads, compat, sync
 from aiolocks._core.tokens import own_part
 from aiolocks._core.values import offer_of
+from aiolocks._engine import block as _block
 from aiolocks._engine import context as _context
-from aiolocks._engine import release as _release
 from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import Request
 from aiolocks._grantors import session as _session
@@ -243,7 +243,7 @@ def secret_of(text: str) -> str:
 
 def limit_unawaited(patch: pytest.MonkeyPatch, most: int) -> None:
     """Allow at most *most* unanswered releases before blocks wait for their own."""
-    patch.setattr(_release, "MAX_UNANSWERED", most)
+    patch.setattr(_block, "_MAX_UNANSWERED", most)
 
 
 def leases_without_timeout_last(patch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -398,5 +398,5 @@ async def test_a_lease_taken_by_hand_is_renewed_while_its_task_runs() -> None:
     await asyncio.sleep(3600)
     state = newest(grantor)
     assert isinstance(state, LeaseState)
-    assert state.held
+    assert state.validity.held
     assert await Lease(state).release()
