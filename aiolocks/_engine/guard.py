@@ -70,9 +70,7 @@ def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
     tag = f"{{{tag_of(held.holders[0]).decode()}}}"
     why = f"its lease guards keys in its own slot alone; let each key begin with {tag}"
     if len({slot_of(key) for key in held.holders}) > 1:
-        why = (
-            "its names are in different slots, so that no server can guard by all of them; guard by a lock of one name"
-        )
+        why = "its names are in different slots, so no server can guard by all of them; guard by a lock of one name"
     return ClusterCrossSlotError(f"{what}: on a Cluster {why}. Nothing was written")
 
 

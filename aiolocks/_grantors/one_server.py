@@ -148,9 +148,8 @@ class RedisGrantor:
         def ask_on() -> None:
             request.not_run(call)
             if not call.abandoned:
-                self._ask_on(
-                    request, call, partial(self._answered, overtook=True)
-                )  # once: what holds the release up may last
+                # Once: what holds the release up may last.
+                self._ask_on(request, call, partial(self._answered, overtook=True))
             elif not call.reply_to.done():
                 call.reply_to.set_result(Busy())
 

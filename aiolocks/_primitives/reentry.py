@@ -20,6 +20,7 @@ from .._engine.lease import Lease, state_of
 from .._engine.lease_state import LeaseState, Runs
 from .._engine.release import Release
 from .._engine.request import Granted
+from .._engine.validity import End
 
 log = logging.getLogger("aiolocks")
 
@@ -165,7 +166,7 @@ class Reentry(LeaseState):
         self.shared.renew_for_users_only()
 
     def emit(self, kind: Kind, seconds: float) -> None:
-        if kind not in ("lost", "revoked"):  # which the lease reports itself
+        if self.validity.end not in (End.LOST, End.REVOKED):  # the lease reports its loss itself
             self.shared.core.emit(kind, seconds)
 
     def no_longer_inside(self) -> None:
