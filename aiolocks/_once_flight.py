@@ -50,7 +50,7 @@ class Phase(Enum):
 _MIN_PAUSE, _MAX_PAUSE = 0.05, 0.25
 """Shortest and longest interval between two reads while it waits for the lease, in seconds."""
 
-inside: "ContextVar[tuple[Flight, ...]]" = ContextVar("aiolocks_once", default=())
+inside: "ContextVar[tuple[tuple[Flight, Caller], ...]]" = ContextVar("aiolocks_once", default=())
 """Whose functions have called the running code."""
 
 
@@ -229,9 +229,11 @@ class Flight:
             await asyncio.wait([acquiring])
         except (Exception, asyncio.CancelledError):
             acquiring.cancel()
-            await asyncio.wait([acquiring])
-            for lease in leases:
-                await lease.release()
+            try:
+                await asyncio.wait([acquiring])
+            finally:  # a second cancellation may end the wait
+                for lease in leases:
+                    await lease.release()
             raise
         if not acquiring.cancelled():
             acquiring.result()
@@ -242,7 +244,7 @@ class Flight:
         once, clock = owner.once, asyncio.get_running_loop().time
         owner.stop_timer()  # the timeout bounds the waiting, never the function
         self._owner, self.phase = owner, Phase.RUNNING
-        began, token = clock(), inside.set((*inside.get(), self))
+        began, token = clock(), inside.set((*inside.get(), (self, owner)))
         value: object = None
         payload, failed = b"", None
         try:
@@ -287,7 +289,7 @@ def flight_of(key: Key, name: str) -> Flight:
         RuntimeError: Its function calls this, so it would wait for itself.
     """
     within = inside.get()
-    if within and any(flight.key == key and flight.phase is Phase.RUNNING for flight in within):
+    if any(flight.key == key and flight._owner is owner and flight.phase is Phase.RUNNING for flight, owner in within):
         raise RuntimeError(f"once {name!r}: its own function calls this, and would wait for itself")
     flight = flights.get(key)
     if flight is None:

@@ -139,6 +139,9 @@ class Caller:
         if error is None:
             self.answered.set_result(value)
         else:
+            if isinstance(error, StopIteration):  # no future takes it
+                stopped, error = error, RuntimeError(f"once {self.once.name!r}: StopIteration was raised")
+                error.__cause__ = stopped
             self.answered.set_exception(error)
             self.answered.exception()  # a caller that has just been cancelled does not read it
 

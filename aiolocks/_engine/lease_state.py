@@ -24,6 +24,8 @@ from .validity import GONE_FROM_SERVER, REVOKED, End, Validity
 
 log = logging.getLogger("aiolocks")
 
+_REVOKED = Phase.REVOKED  # looked up in half the time
+
 
 class Renewer(Protocol):
     """Renews leases."""
@@ -256,7 +258,7 @@ class LeaseState:
         if not self.on_server:
             return None
         self.on_server = False
-        until = self.validity.kept_on_server(revoked=self.request.phase is Phase.REVOKED)
+        until = self.validity.kept_on_server(revoked=self.request.phase is _REVOKED)
         if (self.report is not None or events.listeners) and self.validity.end is End.RELEASED:
             then = partial(self._emit_released, now, then)
         return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)

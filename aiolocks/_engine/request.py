@@ -124,6 +124,9 @@ class Place(NamedTuple):
     session: bytes = b""  # the name under which the session asked, and so has its queue; empty if it does not wait
 
 
+_NOWHERE = Place(0)
+
+
 @final
 class Request:
     """What one acquisition asks for, and its `turn`: the grant, or why there will be none.
@@ -143,9 +146,9 @@ class Request:
         self.token = token or fresh_token()
         self.terms = _terms(ttl, permits)
         self.wait = wait
-        self.phase = Phase.NEW
+        self.phase = _NEW
         self._turn: asyncio.Future[Granted] | None = None
-        self.place = Place(ticket)
+        self.place = Place(ticket) if ticket else _NOWHERE
         self.extensions = extensions
         """The options that it carries, in the order of their arguments."""
         self.parts: Sequence[Any] = ()
@@ -280,7 +283,7 @@ class Request:
         else:
             self.unanswered = ()
 
-    def queued(self, ticket: int, valid_from: float, fence: int, session: bytes = b"") -> None:
+    def queued(self, ticket: int, valid_from: float, fence: int, session: bytes) -> None:
         """Note an answer that this token waits: any grant comes after that request left."""
         self._move(Phase.QUEUED)
         self.place = Place(ticket, max(self.place.fence, fence), session)

@@ -40,6 +40,8 @@ from .wakeups import SessionAddress, Wakeups
 if TYPE_CHECKING:
     from .session import Servers
 
+_ANSWERED = Phase.ANSWERED  # looked up in half the time
+
 _REFUSED = -1
 
 _MORE = -2
@@ -360,7 +362,7 @@ class RedisGrantor:
             request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
             for asked in request.unanswered:
                 asked.abandon()
-        if request.phase < Phase.ANSWERED and not request.unanswered:
+        if request.phase < _ANSWERED and not request.unanswered:
             tell(False)  # nothing ever left
             return
         route, pipeline = self.route, self.route.pipeline

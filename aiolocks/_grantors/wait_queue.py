@@ -278,7 +278,7 @@ class WaitQueue:
             if request.turn.done():  # defect: W8-left
                 continue
             if answer > 0:
-                request.queued(answer, call.sent_at, fence)
+                request.queued(answer, call.sent_at, fence, cast("bytes", call.args[0]))
                 request.busy_for_ms(busy_ms)
                 objections = (extension.objection(limit[0]) for extension in request.extensions if limit)
                 objection = next((found for found in objections if found is not None), None)

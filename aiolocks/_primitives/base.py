@@ -24,7 +24,7 @@ from .._engine.context import Context, Grantor
 from .._engine.extension import Extension
 from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import LeaseState, ModeChanges, loss_error
+from .._engine.lease_state import LeaseState, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
@@ -53,7 +53,6 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     """Its name in `KINDS`."""
     _closing: Closing | None = None
     """The `Closing` of the manager that made this primitive, if a manager made it."""
-    _changes_modes = False
     _amount = 1
     """One permit, or a mode: what a block asks for by default."""
     _above: Sequence[Keys] = ()
@@ -348,14 +347,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         wait = timeout is None or timeout > 0
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token(), 0, self._extensions)
-        return Acquisition(
-            context, grantor, self._base, request, options, timeout, task, self._closing,
-            self._mode_changes() if self._changes_modes else None,
-        )  # fmt: skip
-
-    def _mode_changes(self) -> ModeChanges:
-        """Return the object that changes the mode of a lease. Called only if `_changes_modes` is true."""
-        raise NotImplementedError
+        return Acquisition(context, grantor, self._base, request, options, timeout, task, self._closing)
 
     def _grantor(self) -> Grantor:
         """Return the grantor for the running loop. It is kept, as making one costs as much as asking it."""

@@ -81,7 +81,9 @@ class ModeChanges:
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal
             options = replace(options, max_hold=max(state.validity.renew_until - context.clock(), 0.001))
-        return Acquisition(context, grantor, base, request, options, timeout, task, self._closing, self)
+        upgrade = Acquisition(context, grantor, base, request, options, timeout, task, self._closing)
+        upgrade.give_changes(self)
+        return upgrade
 
 
 @final

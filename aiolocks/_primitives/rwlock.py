@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 from .._core.hints import NameHints, explains_misuse, held_by_mode
 from .._core.modes import EXCLUSIVE, SHARED, UPGRADEABLE
 from .._core.options import Duration, Options, Replicas, options_of
+from .._engine.acquire import Acquisition
 from .._engine.must_await import LOCKED, must_await
 from .._grantors.min_hold import MinHold
 from .._redis.clients import Client
@@ -77,7 +78,6 @@ class RWLockMode(Acquirable):
     """One way to hold a read-write lock: its `read`, `write` or `upgradeable`. Make an `RWLock` to get one."""
 
     _kind: ClassVar[str] = "rwlock"
-    _changes_modes = True
 
     def __init__(self, client: Client, name: str, prefix: str, options: Options, word: str, mode: int) -> None:
         super().__init__(client, name, prefix, options)
@@ -89,8 +89,10 @@ class RWLockMode(Acquirable):
     def _called(self) -> str:
         return f"RWLock.{self._word}"
 
-    def _mode_changes(self) -> ModeChanges:
-        return ModeChanges(self._closing, self._of_upgrades)
+    def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
+        acquisition = super()._new_acquisition(timeout, permits, entering=entering)
+        acquisition.give_changes(ModeChanges(self._closing, self._of_upgrades))
+        return acquisition
 
     @must_await(LOCKED)
     async def locked(self) -> bool:

@@ -124,8 +124,12 @@ class PendingCall:
         subject: Any, reply_to: Any, whole: bool = False,
     ) -> None:  # fmt: skip
         self.command = command
-        self.args: Arguments = () if callable(args) else args
-        self._make_args: ArgumentsLater | None = args if callable(args) else None
+        self.args: Arguments
+        self._make_args: ArgumentsLater | None
+        if callable(args):
+            self.args, self._make_args = (), args
+        else:
+            self.args, self._make_args = args, None
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
         self.subject, self.reply_to = subject, reply_to

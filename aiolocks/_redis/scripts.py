@@ -310,7 +310,7 @@ class NamedScript(Command):
     arguments behind the token) and each length of a key, as many names are used only once.
     """
 
-    __slots__ = ("_alike", "_holder", "_script", "key")
+    __slots__ = ("_alike", "_around", "_holder", "_script", "_terms", "key")
 
     def __init__(self, script: Script, key: bytes, holder: bytes | None = None) -> None:
         """*holder* is the key of the holder, if that is not *key*; then no other name shares a template."""
@@ -319,6 +319,10 @@ class NamedScript(Command):
         self.key = key
         self._holder = key if holder is None else holder
         self._alike = len(key) if self._holder == key else key
+        self._terms: Arguments | None = None
+        """Those of the last call. If the next call has them too, the name is used again, and what stands around its
+        token is kept."""
+        self._around: list[bytes] = []
 
     def eval(self, args: Arguments) -> bytes:
         return _packed("EVAL", self._script.source, self._script.keys_of(self.key, self._holder, args), args)
@@ -328,8 +332,14 @@ class NamedScript(Command):
         # The protocol puts the length before each argument. So a template fits our tokens, and not one from a message.
         if not isinstance(token, bytes) or len(token) != LENGTH:
             return _packed("EVALSHA", self._script.sha, self._script.keys_of(self.key, self._holder, args), args)
-        template = self._script.templates.get((self._alike, args[1:])) or self._template(args[1:])
-        return self.key.join(template).replace(_STAND_IN, token)
+        terms = args[1:]
+        if terms == self._terms and self._around:
+            return token.join(self._around)
+        template = self._script.templates.get((self._alike, terms)) or self._template(terms)
+        whole = self.key.join(template)
+        self._around = whole.split(_STAND_IN) if terms == self._terms else []
+        self._terms = terms
+        return whole.replace(_STAND_IN, token)
 
     def _template(self, terms: Arguments) -> list[bytes]:
         templates, args = self._script.templates, (_STAND_IN, *terms)

@@ -171,7 +171,7 @@ class ScriptedGrantor:
             return Busy()
         if answer == "queued":
             request.busy_for(self.retry_after)
-            request.queued(1, call.sent_at, 0)
+            request.queued(1, call.sent_at, 0, b"")
             return Queued()
         request.left_at(call.sent_at)
         return Granted(answer, call.sent_at)

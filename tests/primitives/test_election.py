@@ -165,6 +165,27 @@ async def test_a_loss_cancels_lead_and_the_same_process_stands_again(
     assert len(caplog.records) == 3, [record.getMessage() for record in caplog.records]
 
 
+async def test_a_scope_catches_its_cancellation_also_if_lead_swallows_it_until_the_lease_is_lost(
+    election: Election,
+) -> None:
+    """P12."""
+
+    async def work(lease: Lease) -> None:
+        scope.cancel()
+        for _ in range(3):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                lose(lease)
+
+    task = asyncio.current_task()
+    with anyio.CancelScope() as scope:
+        await election.run(work)
+    assert scope.cancelled_caught
+    assert task is not None
+    assert not task.cancelling()
+
+
 async def test_an_exception_that_answers_a_loss_leaves_run(election: Election) -> None:
     async def work(lease: Lease) -> None:
         try:

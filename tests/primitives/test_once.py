@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -268,6 +269,61 @@ async def test_a_function_that_swallows_its_cancellation_is_cancelled_again_with
         return await once.outcome() is not None
 
     await until(kept)
+
+
+async def test_a_caller_that_is_cancelled_twice_while_its_lease_comes_leaves_no_lease(client: Redis) -> None:
+    """P7: the second cancellation may come while the first ends the acquisition."""
+    once = Once(client, NAME, keep=0, ttl=20)
+    for turns in range(24):
+        for more in (1, 2, 3):
+            [caller] = started(once.run(partial(asyncio.sleep, 10)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            caller.cancel()
+            for _ in range(more):
+                await asyncio.sleep(0)
+            caller.cancel()
+            await ended(caller)
+
+    async def free() -> bool:
+        return not await once.holders()
+
+    await until(free)
+
+
+async def test_a_task_that_an_earlier_run_began_may_run_the_name(client: Redis) -> None:
+    once, later = Once(client, NAME, keep=0), list[asyncio.Task[int]]()
+    allowed = asyncio.Event()
+
+    async def two() -> int:
+        return 2
+
+    async def again() -> int:
+        await allowed.wait()
+        return await once.run(two)
+
+    async def first() -> int:
+        later.extend(started(again()))
+        return 1
+
+    assert await once.run(first) == 1
+    work = Work()
+    [running] = started(once.run(work))
+    await work.began.wait()
+    allowed.set()
+    await asyncio.sleep(0)
+    work.let_go.set()
+    assert await ended(running, *later) in ([1, 1], [1, 2])
+
+
+async def test_loads_that_raises_stop_iteration_is_an_error_of_its_caller(client: Redis, stranger: Redis) -> None:
+    def loads(data: bytes) -> object:
+        raise StopIteration
+
+    await Once(client, NAME, keep=60).run(partial(asyncio.sleep, 0, 1))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        async with asyncio.timeout(10):
+            await Once(stranger, NAME, keep=60, loads=loads).run(partial(asyncio.sleep, 0, 1))
 
 
 async def test_a_caller_that_comes_while_the_last_run_is_being_cancelled_has_a_run_of_its_own(client: Redis) -> None:

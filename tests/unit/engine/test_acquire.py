@@ -77,7 +77,7 @@ async def test_validity_counts_from_the_request_and_not_from_the_reply() -> None
 
 async def test_a_turn_counts_from_the_newest_request_answered_queued() -> None:
     grantor = ScriptedGrantor(grants=["queued"])
-    later(18, lambda: grantor.requests[-1].queued(1, 17, 0))  # a re-check that left at 17
+    later(18, lambda: grantor.requests[-1].queued(1, 17, 0, b"home"))  # a re-check that left at 17
     later(20, grantor.hand_over, 7)
     async with grantor.hold(ttl=30) as lease:
         assert clock() == 20
@@ -178,7 +178,7 @@ async def test_what_is_given_back_before_asking_again_is_given_back_though_that_
 async def test_a_waiter_that_asks_again_keeps_its_place_in_the_queue() -> None:
     await asyncio.sleep(1)
     grantor = ScriptedGrantor(grants=["queued", After(29, 7), 8])
-    later(1, lambda: grantor.requests[-1].queued(41, 1, 0))
+    later(1, lambda: grantor.requests[-1].queued(41, 1, 0, b"home"))
     later(29, grantor.hand_over, 7)
     async with grantor.hold(ttl=30):
         assert [request.place.ticket for request in grantor.requests] == [41, 41, 41]

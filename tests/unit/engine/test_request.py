@@ -89,7 +89,7 @@ async def test_a_request_goes_through_its_phases() -> None:
     phases.append(one.phase)
     call, late = attempt(one, 2.0), attempt(one, 3.0)
     one.answered(call)
-    one.queued(7, 2.0, 0)
+    one.queued(7, 2.0, 0, b"home")
     phases.append(one.phase)
     assert one.grant(8)
     phases.append(one.phase)
@@ -192,8 +192,8 @@ async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits_
     for waiter in (one, other):
         attempt(waiter, 1.0)
         attempt(waiter, 2.0)
-    one.queued(7, 3.0, 0)
-    one.queued(7, 2.0, 0)  # overtaken by the other
+    one.queued(7, 3.0, 0, b"home")
+    one.queued(7, 2.0, 0, b"home")  # overtaken by the other
     assert one.place.ticket == 7
     for waiter in (one, other):
         assert waiter.grant(5)
@@ -204,8 +204,8 @@ async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits_
 async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored() -> None:
     """W5: that lease has lapsed since."""
     one = sent()
-    one.queued(7, 1.0, 40)
-    one.queued(7, 2.0, 30)
+    one.queued(7, 1.0, 40, b"home")
+    one.queued(7, 2.0, 30, b"home")
     assert not one.grant(39)
     assert not one.grant(40)
     assert not one.turn.done()
@@ -216,7 +216,7 @@ async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored
 
 async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before() -> None:
     one = sent()
-    one.queued(7, 1.0, 40)
+    one.queued(7, 1.0, 40, b"home")
     assert one.grant(40, 9.0)
     assert one.turn.result() == Granted(40, 9.0)
 
@@ -243,7 +243,7 @@ async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
 
 async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
     one = sent()
-    one.queued(7, 1.0, 0)
+    one.queued(7, 1.0, 0, b"home")
     one.grant(5)
     one.new_turn()
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -282,7 +282,7 @@ async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
 def test_a_repeated_request_has_a_new_token_and_the_old_place() -> None:
     one = request(1.5, permits=3)
     attempt(one, 1.0)
-    one.queued(41, 1.0, 0)
+    one.queued(41, 1.0, 0, b"home")
     one.carry((Adding(),))
     again = one.again()
     assert again.token != one.token

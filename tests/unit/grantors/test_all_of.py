@@ -122,7 +122,7 @@ async def test_the_lease_counts_from_the_oldest_of_its_parts_and_not_from_a_rech
     """The newer of two would leave the caller sure of a lease that another holder may have by then."""
     several = Several([7], ["busy", "queued"])
     if recheck:  # one that left at 4
-        later(4, lambda: several.stubs[1].requests[-1].queued(1, 4, 0))
+        later(4, lambda: several.stubs[1].requests[-1].queued(1, 4, 0, b"home"))
     later(5, several.stubs[1].hand_over, 8)
     async with several.hold(ttl=30) as lease:
         assert clock() == 5

@@ -479,6 +479,17 @@ async def test_a_session_that_may_not_subscribe_polls_four_times_a_second_and_it
         assert newest.arguments[:3:2] == [b"poll100-" + session.context.id, b"300"]
 
 
+async def test_a_re_check_says_under_which_name_a_waiter_stands(hall: Hall) -> None:
+    """Its undo names that, though the session may have another name by then."""
+    async with session_of(hall) as session:
+        request = await waiting(hall)
+        assert request.place.session == session.context.id
+        before = len(hall.rechecks())
+        await asyncio.sleep(2)
+        assert len(hall.rechecks()) > before
+        assert request.place.session == session.context.id
+
+
 async def turn_to_polling(hall: Hall) -> Request:
     """Return one that waits in a session that turns to polling half a second later."""
     request = await waiting(hall)
