@@ -13,6 +13,7 @@ The lease lasts 30 s, but a leader that ends releases it; only a crashed one is 
 """
 
 import asyncio
+import contextlib
 import multiprocessing
 import signal
 import sys
@@ -23,7 +24,11 @@ from aiolocks import Lease, LockManager
 
 async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None:
     ending = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+
+    def end() -> None:
+        ending.set()
+        if not election.is_leader:
+            candidate.cancel()  # a node that only stands ends at once
 
     async def lead(lease: Lease) -> None:
         told.send(node)
@@ -34,7 +39,11 @@ async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None
         print(node, "has finished its step", flush=True)
 
     async with LockManager.from_url(redis_url, ttl=30) as locks:
-        await locks.election("example:leader-handover").run(lead)  # until `lead` returns
+        election = locks.election("example:leader-handover")
+        candidate = asyncio.ensure_future(election.run(lead))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+        with contextlib.suppress(asyncio.CancelledError):
+            await candidate  # until `lead` returns
 
 
 def start(redis_url: str, node: str, told: "Connection[str, str]") -> None:
