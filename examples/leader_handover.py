@@ -13,7 +13,6 @@ The lease lasts 30 s, but a leader that ends releases it; only a crashed one is 
 """
 
 import asyncio
-import contextlib
 import multiprocessing
 import signal
 import sys
@@ -23,27 +22,19 @@ from aiolocks import Lease, LockManager
 
 
 async def stand(redis_url: str, node: str, told: "Connection[str, str]") -> None:
-    ending = asyncio.Event()
-
-    def end() -> None:
-        ending.set()
-        if not election.is_leader:
-            candidate.cancel()  # a node that only stands ends at once
+    ending, loop = asyncio.Event(), asyncio.get_running_loop()
 
     async def lead(lease: Lease) -> None:
         told.send(node)
-        while True:
-            await asyncio.sleep(0.2)  # a step, which SIGTERM must not cut in two
-            if ending.is_set():
-                break
+        await ending.wait()
+        await asyncio.sleep(0.2)  # its last step, which SIGTERM must not cut in two
         print(node, "has finished its step", flush=True)
 
     async with LockManager.from_url(redis_url, ttl=30) as locks:
         election = locks.election("example:leader-handover")
         candidate = asyncio.ensure_future(election.run(lead))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
-        with contextlib.suppress(asyncio.CancelledError):
-            await candidate  # until `lead` returns
+        loop.add_signal_handler(signal.SIGTERM, lambda: ending.set() if election.is_leader else candidate.cancel())
+        await asyncio.wait([candidate])  # until `lead` returns, or at once where it only stands
 
 
 def start(redis_url: str, node: str, told: "Connection[str, str]") -> None:
