@@ -103,15 +103,14 @@ class Acquisition:
             if report is None and events.listeners:
                 report = self._report = Report(self.grantor)
             if granted is not None:
-                now = context.clock()
+                request, now = self.request, context.clock()
                 task = self.task if by_hand else None
                 state = LeaseState(
-                    context, self.grantor, self.base, self.request, self.options, granted, now, task, report,
-                    self.changes,
-                )  # fmt: skip
+                    context, self.grantor, self.base, request, self.options, granted, now, task, report, self.changes
+                )
                 state.renew_from(now)
-                if self.request.extensions or self.request.parts:
-                    self.request.begin_lease()
+                if request.extensions or request.parts:
+                    request.begin_lease()
         except BaseException as error:
             closed = closing is not None and closing.end(waiting, error)
             late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)

@@ -353,11 +353,8 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         """Return the grantor for the running loop. It is kept, as making one costs as much as asking it."""
         kept = self._newest_grantor
         try:
-            if (
-                kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed
-                and (self._closing is None or not self._closing.closed)
-            ):  # fmt: skip
-                return kept
+            if kept is not None and kept.context.loop is asyncio.get_running_loop() and not kept.context.closed:
+                return kept  # whether the manager is closed, `Closing.begin` asks
         except RuntimeError:  # no loop runs here: `Session.of` raises an error that says so
             pass
         grantor = self._newest_grantor = self._session().grantor(self._keys)

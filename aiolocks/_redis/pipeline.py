@@ -109,8 +109,8 @@ class PendingCall:
     """
 
     __slots__ = (
-        "_make_args", "abandoned", "args", "command", "due", "gives_way", "link", "patience", "receiver", "redirect",
-        "reply_to", "sent_at", "subject", "whole",
+        "_args", "abandoned", "command", "due", "gives_way", "link", "patience", "receiver", "redirect", "reply_to",
+        "sent_at", "subject", "whole",
     )  # fmt: skip
 
     sent_at: float
@@ -124,12 +124,7 @@ class PendingCall:
         subject: Any, reply_to: Any, whole: bool = False,
     ) -> None:  # fmt: skip
         self.command = command
-        self.args: Arguments
-        self._make_args: ArgumentsLater | None
-        if callable(args):
-            self.args, self._make_args = (), args
-        else:
-            self.args, self._make_args = args, None
+        self._args = args
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
         self.subject, self.reply_to = subject, reply_to
@@ -140,13 +135,18 @@ class PendingCall:
         self.redirect: Redirect | None = None
         """On a Cluster, sends the call where a refusal points."""
 
+    @property
+    def args(self) -> Arguments:
+        """Those with which it left, if it has."""
+        return () if callable(self._args) else self._args
+
     def send(self, link: Connection, now: float) -> None:
         self.sent_at, self.due = now, now + self.patience  # equivalent: sign, it only looks too early
         command = self.command
         try:
-            if self._make_args is not None:
-                self.args, self._make_args = self._make_args(self.subject, link), None  # the same if it is sent again
-            args = self.args
+            args = self._args
+            if callable(args):
+                args = self._args = args(self.subject, link)  # the same if it is sent again
             if command.name in link.loaded and not self.whole:
                 packed = command.evalsha(args)
             else:
