@@ -9,6 +9,7 @@ before, with the same fingerprint or without one.
     the function returns                   the owner and those: its value
     the function raises, errors="share"    the owner: the exception. Those: a copy of it
     the function raises, errors="retry"    the owner: the exception. The next waiter runs
+    other code cancels the function        the owner: CancelledError. The next waiter runs, as after a death
     its value cannot be written            the owner and those: its value, and one WARNING. Others run again
     the lease is lost before the write     the owner: LeaseLostError. Nothing is published, and the next waiter runs
     Redis cannot be asked, manager closed  those that asked through it: the error
@@ -257,6 +258,9 @@ class Flight:
         except BaseException as error:
             if not is_outcome(error, lease, once.name):
                 raise
+            if isinstance(error, asyncio.CancelledError):
+                self._answer(owner, error=error)
+                return
             failed = error
         finally:
             inside.reset(token)

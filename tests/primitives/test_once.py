@@ -488,7 +488,7 @@ class EndError(BaseException):
     pass
 
 
-@pytest.mark.parametrize("error", [OddError(1, other=2), EndError("end"), asyncio.CancelledError("my own")], ids=repr)
+@pytest.mark.parametrize("error", [OddError(1, other=2), EndError("end")], ids=repr)
 async def test_an_error_that_cannot_be_copied_is_another_for_the_others(client: Redis, error: BaseException) -> None:
     work, once = Work(error), Once(client, NAME, keep=60)
     tasks = started(once.run(work), once.run(work))
@@ -499,6 +499,29 @@ async def test_an_error_that_cannot_be_copied_is_another_for_the_others(client: 
     assert type(second) is OnceFailedError
     assert second.__cause__ is error
     assert await once.run(Work(busy=False)) == 1
+
+
+@pytest.mark.parametrize("errors", ["share", "retry"])
+@pytest.mark.parametrize("leaves", [False, True], ids=["", "leaves"])
+async def test_a_runner_that_other_code_cancelled_is_a_dead_runner_and_the_next_caller_runs(
+    client: Redis, stranger: Redis, errors: Any, leaves: bool
+) -> None:
+    """Also if its caller leaves in the same turn of the loop: the thread of a function of `aiolocks.sync` does."""
+    once, part = Once(client, NAME, keep=60, errors=errors), asyncio.get_running_loop().create_future()
+
+    async def runs() -> bool:
+        return bool(await once.holders())
+
+    first, second = started(once.run(lambda: part), once.run(Work(busy=False)))
+    await until(runs)
+    (third,) = started(Once(stranger, NAME, keep=60).run(Work(busy=False)))
+    await until_waiting(once)
+    part.cancel()
+    if leaves:
+        first.cancel()
+    results = await ended(first, second, third)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert results[1:] == [1, 1]
 
 
 @pytest.mark.parametrize("dumps", [None, lambda value: "text"], ids=["json", "str"])
