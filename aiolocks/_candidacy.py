@@ -99,6 +99,8 @@ class Candidacy:
         self._outage = Outage(name)
         self._scope = Scope()
         self._term_over = asyncio.Event()
+        self.resigning = asyncio.Event()
+        """Set once this term is to end by `resign`. Threads read it, as nothing can cancel them."""
 
     @property
     def alive(self) -> bool:
@@ -127,6 +129,7 @@ class Candidacy:
             raise RuntimeError(f"election {self._name!r} runs in another event loop, where it has to resign")
         if self.state is State.LEADING:
             self._move(State.RESIGNING)
+            self.resigning.set()
             self._scope.cancel()
         if asyncio.current_task() is self._task:
             return True
@@ -161,7 +164,7 @@ class Candidacy:
         """Lead under *lease*. Return the result of *lead*, or UNSET if it did not lead until the end."""
         ended, result = False, cast("T | Unset", UNSET)
         self._move(State.LEADING, lease)
-        self._scope, self._term_over = Scope(), asyncio.Event()
+        self._scope, self._term_over, self.resigning = Scope(), asyncio.Event(), asyncio.Event()
         try:
             async with lease:
                 with self._scope:

@@ -12,13 +12,15 @@ import sys
 import threading
 import weakref
 from concurrent.futures import Future
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from ._manager import LockManager
 from ._redis.urls import client_of, close_client
+
+if TYPE_CHECKING:
+    from ._manager import LockManager
 
 _EXIT_GRACE = 3.0
 """Timeout for the end of the loop at exit, in seconds. Waiters leave their queues within 1 s."""
@@ -35,7 +37,10 @@ class Loop:
         ready = Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]()
         self._process = os.getpid()
         self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=_run_loop, args=(ready, self._ended), name="aiolocks.sync", daemon=True)
+        self.jobs = set[asyncio.Future[Any]]()
+        """Functions in threads that calls wait for. The loop does not wait for them at its end."""
+        args = (ready, self._ended, self.jobs)
+        self._thread = threading.Thread(target=_run_loop, args=args, name="aiolocks.sync", daemon=True)
         self._thread.start()
         self.portal, loop = ready.result()
         self.post = loop.call_soon_threadsafe
@@ -51,11 +56,16 @@ class Loop:
         self._thread.join(_EXIT_GRACE)
 
 
-def _run_loop(ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]", ended: asyncio.Event) -> None:
+def _run_loop(
+    ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]", ended: asyncio.Event,
+    jobs: "set[asyncio.Future[Any]]",
+) -> None:  # fmt: skip
     async def main() -> None:
         async with BlockingPortal() as portal:
             ready.set_result((portal, asyncio.get_running_loop()))
             await ended.wait()
+            for job in jobs:
+                job.cancel()
             await portal.stop(cancel_remaining=True)
         with anyio.move_on_after(_CLOSE_TIMEOUT):
             for manager in list(managers):

@@ -23,12 +23,12 @@ import inspect
 import os
 import queue
 import threading
-import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Generic, TypeVar, final
+
+import anyio
 
 from . import _loop_thread
 
@@ -66,8 +66,6 @@ class _Here(threading.local):
     """What belongs to the calling thread; Python drops it when the thread ends."""
 
     caller: _Caller | None = None
-    exit: "weakref.ref[_Exit] | None" = None
-    """The newest look-up of `__exit__`."""
 
     def find_caller(self) -> _Caller:
         if self.caller is None or self.caller.loop is not _loop_thread.current:  # in a fork it is another one
@@ -105,6 +103,7 @@ class Call(Generic[T]):
         self._over: threading.Event | None = None
         self._task: asyncio.Task[Any] | None = None
         self._job: asyncio.Future[Callable[[], Any]] | None = None
+        self._loop: _loop_thread.Loop | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         """Functions for the thread to run, then None for the answer."""
         self._value: Any = None
@@ -127,6 +126,7 @@ class Call(Generic[T]):
                 "this thread waits in a call of aiolocks.sync, and a signal handler or destructor makes another one; "
                 "let the handler raise an exception, such as SystemExit, which ends the wait and leaves the blocks"
             )
+        self._loop = caller.loop
         # From the answer on nothing is called, as Python looks for signals there, and the caller lacks the result yet.
         try:
             caller.waits = True
@@ -195,32 +195,50 @@ class Call(Generic[T]):
     def in_thread(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """Return a coroutine function that runs *function* in the thread, which waits for this call.
 
-        A cancellation cannot stop a thread, so it is raised when *function* has ended. If that raises an exception
-        such as KeyboardInterrupt, that leaves `result`, and the coroutine is cancelled.
+        A cancellation cannot stop a thread, so it waits for the end of *function*. If that raises an exception such as
+        KeyboardInterrupt, that leaves `result`, and the coroutine is cancelled.
         """
-        if inspect.iscoroutinefunction(function):
-            raise TypeError("aiolocks.sync runs plain functions, and this one is `async def`: use aiolocks for it")
+        _check_plain(function)
 
         async def run(*args: object) -> Any:
-            if self._over is not None or self._progress is not _Progress.RUNNING:
+            loop = self._loop
+            if (
+                loop is None
+                or self._over is not None
+                or self._progress is not _Progress.RUNNING
+                or _loop_thread.exiting
+            ):
                 raise asyncio.CancelledError
             self._job = job = asyncio.get_running_loop().create_future()
-            call = partial(contextvars.copy_context().run, function, *args)
-            self._inbox.put(partial(_do, call, job))
+            loop.jobs.add(job)
+            self._inbox.put(partial(_do, partial(contextvars.copy_context().run, function, *args), job))
             cancelled: asyncio.CancelledError | None = None
-            while not job.done():
-                try:
-                    await asyncio.wait([job])
-                except asyncio.CancelledError as error:
-                    if _loop_thread.exiting:
-                        raise
-                    cancelled = error
+            with anyio.CancelScope(shield=True):  # without it, anyio cancels in each turn of the loop
+                while not job.done():
+                    try:
+                        await asyncio.wait([job])
+                    except asyncio.CancelledError as error:
+                        cancelled = error
+            loop.jobs.discard(job)
             self._job = None
+            value = None if cancelled is not None and job.cancelled() else job.result()()
             if cancelled is not None:
                 raise cancelled
-            return job.result()()
+            _check_plain(function, value)
+            return value
 
         return run
+
+
+def _check_plain(function: object, value: object = None) -> None:
+    """Raise TypeError unless *function* is a plain function, whose result *value* is not a coroutine."""
+    coroutines = [given for given in (function, value) if inspect.iscoroutine(given)]
+    for coroutine in coroutines:
+        coroutine.close()
+    if coroutines or inspect.iscoroutinefunction(function):
+        raise TypeError("aiolocks.sync runs plain functions, and this one is `async def`: use aiolocks for it")
+    if not callable(function):
+        raise TypeError(f"aiolocks.sync calls the function itself: pass it as in run(fetch), not {function!r}")
 
 
 def _do(call: Callable[[], Any], job: "asyncio.Future[Callable[[], Any]]") -> None:
@@ -231,7 +249,8 @@ def _do(call: Callable[[], Any], job: "asyncio.Future[Callable[[], Any]]") -> No
     except Exception as error:
         found.set_exception(error)
     if process == os.getpid():  # and not in a fork of it
-        job.get_loop().call_soon_threadsafe(_resolve, job, found.result)
+        with contextlib.suppress(RuntimeError):  # the loop has ended at exit
+            job.get_loop().call_soon_threadsafe(_resolve, job, found.result)
 
 
 def _resolve(job: "asyncio.Future[Callable[[], Any]]", result: Callable[[], Any]) -> None:
@@ -249,41 +268,3 @@ def _refuse_running_loop(of: str) -> None:
         f"aiolocks.sync would block the event loop that runs in this thread: use aiolocks.{of} in coroutines and "
         "asynchronous views, or call this in another thread: `await asyncio.to_thread(...)`"
     )
-
-
-@final
-class _Exit:
-    """A look-up of `__exit__`. `with` and exit stacks make one before they call `__enter__`, and leave by it (W20)."""
-
-    block: "AbstractContextManager[object] | None" = None
-
-    def __init__(self, of: object) -> None:
-        """*of* is an object, or (for exit stacks) a class."""
-        self.of = of
-
-    def __call__(self, *args: Any) -> None:
-        block, self.block = self.block, None
-        if block is None:
-            raise RuntimeError(f"{self.of!r} is not held by a block that could be left here")
-        block.__exit__(*args[-3:])  # a look-up on the class gets the object first
-
-
-class Exits:
-    """The descriptor `__exit__` of an object that threads share: each block is left by its own look-up."""
-
-    def __get__(self, owner: object, kind: type) -> _Exit:
-        found = _Exit(kind if owner is None else owner)
-        _here.exit = weakref.ref(found)
-        return found
-
-
-def claim_exit(owner: object, block: AbstractContextManager[object]) -> None:
-    """Let the look-up that precedes this call of *owner*'s `__enter__` leave *block*."""
-    found = None if _here.exit is None else _here.exit()
-    _here.exit = None
-    if found is None or (found.of is not owner and found.of is not type(owner)):
-        raise RuntimeError(
-            f"{owner!r}: other code than a `with` statement has called __enter__(). Threads share this object, so let "
-            "that code keep what hold() returns, one for each block, and enter and leave that"
-        )
-    found.block = block

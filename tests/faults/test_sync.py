@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 import redis as redis_sync
 
-from aiolocks.sync import LockManager
+from aiolocks.sync import Lease, LockManager
 from tests.support.lateness import SLACK, assert_within
+from tests.support.servers import RedisServer
 from tests.support.workers import Worker, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
@@ -25,7 +26,7 @@ from aiolocks.sync import LockManager
 os.dup2(1, 2)
 url = sys.argv[1]
 locks = LockManager.from_url(url, ttl=2)
-lock = locks.lock("a")
+lock, once, election = locks.lock("a"), locks.once("a", keep=60), locks.election("a")
 
 def say(*words):
     print(*words, flush=True)
@@ -322,3 +323,176 @@ def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(redis_url: str
     assert not locks.lock("a").locked()
     with redis_sync.Redis.from_url(redis_url) as operator:
         assert not [key for key in operator.scan_iter("*:{a}*") if b"fence" not in key and operator.ttl(key) < 0]
+
+
+# Loops around a lease.
+
+FORKS = """
+def lead(lease):
+    child = os.fork()
+    if child == 0:
+        say("child:", lease.held, election.is_leader, election.term, election.resign())
+        say("child:", election.leader().pid == os.getppid(), locks.election("b").run(lambda lease: lease.held))
+        return 1
+    say("parent:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lease.renew(), election.is_leader)
+    return 2
+
+def function():
+    child = os.fork()
+    if child == 0:
+        say("child:", len(once.holders()), once.outcome(), locks.once("b", keep=1).run(os.getpid) == os.getpid())
+        return 1
+    say("parent:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    return 2
+
+def tried(run, *args):
+    try:
+        say(run(*args))
+    except RuntimeError as error:
+        say("child:", error)
+        sys.exit(7)
+
+tried(election.run, lead)
+tried(once.run, function)
+say(election.leader(), once.outcome().value, once.holders())
+"""
+
+
+def test_a_fork_in_a_function_leaves_the_lease_and_the_outcome_to_the_parent(redis_url: str) -> None:
+    refused = "child: this process is a fork: only its parent gets the answer to this call"
+    assert program(redis_url, FORKS).splitlines() == [
+        *("child: False False None False", "child: True True", refused, "parent: 7 True True", "2"),
+        *("child: 1 None True", refused, "parent: 7", "2", "None 2 ()"),
+    ]
+
+
+STOPS = """
+def works(*_):
+    say("works")
+    time.sleep(60)
+
+{call}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("call", ["election.run(works)", "once.run(works)"])
+def test_after_the_end_of_its_process_the_next_one_leads_or_runs(
+    redis_url: str, locks: LockManager, call: str, number: signal.Signals
+) -> None:
+    with (
+        spawn("-c", HEAD + STOPS.format(call=call), redis_url) as first,
+        spawn("-c", HEAD + STOPS.format(call=call), redis_url) as second,
+    ):
+        election, once = locks.election("a"), locks.once("a", keep=60)
+        asked = (election, once)["once" in call]
+        while not (asked.waiters() and (once.holders() or election.leader())):
+            time.sleep(0.01)
+        [pid] = [holder.pid for holder in (*once.holders(), election.leader()) if holder is not None]
+        leads, waits = (first, second) if first.pid == pid else (second, first)
+        assert leads.line() == "works"
+        begun = time.monotonic()
+        leads.signal(number)
+        assert waits.line() == "works"
+        assert_within(time.monotonic() - begun, SLACK * 0.5 + (TTL if number == signal.SIGKILL else 0.1))
+        waits.signal(signal.SIGINT)
+        assert lines_of(waits)[-1] == "KeyboardInterrupt"
+    assert (election.leader(), once.holders(), asked.waiters()) == (None, (), ())
+
+
+ENDS = """
+began = threading.Semaphore(0)
+
+def works(*_):
+    began.release()
+    time.sleep(60)
+
+in_daemon(lambda: election.run(works))
+in_daemon(lambda: locks.election("b").run(lambda lease: began.release() or lease.wait_lost()))
+in_daemon(lambda: once.run(works))
+for _ in range(3):
+    began.acquire()
+in_daemon(lambda: once.run(works))
+in_daemon(lambda: locks.election("a").run(works))
+in_daemon(lambda: [began.release() for _ in locks.election("c").changes()])
+while not election.waiters():
+    time.sleep(0.01)
+began.acquire()
+{resigns}
+"""
+
+
+@pytest.mark.parametrize("resigns", ["", "in_daemon(election.resign); time.sleep(0.1)"])
+def test_an_exit_while_threads_lead_run_and_wait_is_quick_and_silent(
+    redis_url: str, locks: LockManager, resigns: str
+) -> None:
+    begun = time.monotonic()
+    assert program(redis_url, ENDS.format(resigns=resigns)) == ""
+    assert_within(time.monotonic() - begun, 2 + SLACK * 1.5)
+    assert locks.election("a").waiters() == ()
+    assert locks.election("a").run(lambda lease: lease.held)
+    assert locks.once("a", keep=0).run(int) == 0
+
+
+def test_an_outage_ends_a_term_and_never_the_election(own_server: RedisServer) -> None:
+    terms = list[int]()
+
+    def lead(lease: Lease) -> str:
+        terms.append(lease.fencing_token)
+        if len(terms) == 2:
+            return "done"
+        own_server.kill()
+        assert lease.wait_lost()
+        own_server.restart()
+        lease.check()
+        return "lost"
+
+    with LockManager.from_url(own_server.url, ttl=1) as locks:
+        assert locks.election("a").run(lead) == "done"
+    assert terms[0] != terms[1]
+
+
+RUNNERS = """
+class Interrupted(BaseException):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupted
+
+signal.signal(signal.SIGALRM, interrupt)
+once, election = locks.once("a", keep=0, ttl=0.5), locks.election("a", ttl=0.5)
+others = locks.election("a", ttl=0.5)
+done, errors, ended = threading.Event(), [], 0
+
+def calls():
+    while not done.is_set():
+        try:
+            once.run(lambda: time.sleep(0.001))
+            others.run(lambda lease: time.sleep(0.001)) if threading.current_thread().name == "leads" else None
+        except Exception as error:
+            errors.append(error)
+
+threads = [in_daemon(calls), in_daemon(calls), in_daemon(calls, "leads")]
+while ended < 100:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 1e-2))
+        while True:
+            if ended % 2:
+                once.run(lambda: time.sleep(0.001))
+            else:
+                election.run(lambda lease: time.sleep(0.001))
+    except Interrupted:
+        ended += 1
+done.set()
+for thread in threads:
+    thread.join()
+once.run(int, timeout=2)
+election.run(repr)
+say(errors)
+"""
+
+
+def test_interrupts_at_any_moment_end_the_interrupted_call_and_no_other(redis_url: str, locks: LockManager) -> None:
+    assert program(redis_url, RUNNERS) == "[]\n"
+    assert (locks.once("a", keep=0).waiters(), locks.election("a").waiters()) == ((), ())
+    assert locks.election("a").leader() is None

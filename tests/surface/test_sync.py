@@ -121,6 +121,8 @@ FACES = [
     (sync.MultiLock, aiolocks.MultiLock, {"adopt"}),
     (sync.Semaphore, aiolocks.Semaphore, {"adopt"}),
     (sync.Versioned, aiolocks.Versioned, set()),
+    (sync.Once, aiolocks.Once, set()),
+    (sync.Election, aiolocks.Election, set()),
     (sync.Lease, aiolocks.Lease, {"upgrade"}),
     (sync.LockManager, aiolocks.LockManager, {"aclose", "client", "hierarchical"}),
 ]
@@ -157,6 +159,8 @@ def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: L
         (lambda: made.rlock("a", max_stall=5), "aiolocks.RLock"),
         (lambda: made.multilock(["a"], track=True), "aiolocks.MultiLock"),
         (lambda: made.semaphore("a", 1, on_lost="cancel"), "aiolocks.Semaphore"),
+        (lambda: made.once("a", keep=1, track=True), "aiolocks.Once"),
+        (lambda: made.election("a", watchdog="thread"), "aiolocks.Election"),
         (lambda: manager.from_url("redis://localhost", on_lost="cancel"), "aiolocks.LockManager"),
         (lambda: manager(redis_sync.Redis()), "from_url"),
     ]
@@ -176,6 +180,15 @@ def test_a_usual_mistake_is_answered_with_the_right_call_for_threads(locks: Lock
         locks.lock("a", timeout=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"acquire\(timeout=5\)"):
         lock.acquire(5)
+    once, election = cast("Any", locks.once("a", keep=60)), cast("Any", locks.election("a"))
+    with pytest.raises(AttributeError, match=r"use once\.run\(function\), of a plain function"):
+        once.get()
+    with pytest.raises(AttributeError, match=r"election\.resign\(\); to stand no more, let `lead` return"):
+        election.release()
+    with pytest.raises(TypeError, match="acquire_timeout"):
+        locks.election("a", acquire_timeout=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="renew"):
+        locks.once("a", keep=60, renew=True)  # type: ignore[call-arg]
     assert "async" not in lock.acquire.__doc__
     assert "thread" in lock.acquire.__doc__
 
@@ -444,6 +457,9 @@ async def test_a_call_from_a_running_loop_is_refused_with_the_name_of_the_asynch
         (locks.versioned("b").read, "Versioned"),
         (lease.release, "Lock"),
         (locks.lock("b").hold().__enter__, "Lock"),
+        (lambda: locks.once("b", keep=1).run(int), "Once"),
+        (lambda: locks.election("b").run(repr), "Election"),
+        (lambda: next(locks.election("b").changes()), "Election"),
         (locks.close, "LockManager"),
     ]
     for call, named in calls:
@@ -502,3 +518,351 @@ def test_the_task_of_a_thread_ends_with_it(locks: LockManager) -> None:
         thread.start()
         thread.join()
     until(lambda: Call(count).result("Lock") <= before)
+
+
+# Loops around a lease.
+
+
+class Lead:
+    """A function that leads: it says so, works until `go_on` is set, and ends in the way of `ends`."""
+
+    def __init__(self, *ends: Callable[[sync.Lease], Any]) -> None:
+        self.terms = list[sync.Lease]()
+        self.threads = set[int]()
+        self.began, self.go_on = threading.Semaphore(0), threading.Event()
+        self._ends = list(ends)
+
+    def __call__(self, lease: sync.Lease) -> Any:
+        self.terms.append(lease)
+        self.threads.add(threading.get_ident())
+        self.began.release()
+        assert self.go_on.wait(20)
+        return self._ends.pop(0)(lease)
+
+    def lease(self) -> sync.Lease:
+        assert self.began.acquire(timeout=20)
+        return self.terms[-1]
+
+
+def checks(lease: sync.Lease) -> Any:
+    until(lambda: lease.check())  # raises
+
+
+def returns(lease: sync.Lease) -> int:
+    return lease.fencing_token
+
+
+def fails(lease: sync.Lease) -> Any:
+    raise ZeroDivisionError from None
+
+
+def test_all_threads_get_the_outcome_of_the_one_whose_function_ran(
+    locks: LockManager, threads: ThreadPoolExecutor, redis_url: str
+) -> None:
+    once, variable = locks.once("rates", keep=60), contextvars.ContextVar("variable", default=0)
+    runs, together = list[int](), threading.Barrier(8)
+
+    def call() -> tuple[int, list[int]]:
+        variable.set(threading.get_ident())
+
+        def function() -> list[int]:
+            with locks.lock("a"):  # calls of its own
+                runs.append(threading.get_ident())
+                return [threading.get_ident(), variable.get()]
+
+        together.wait()
+        return threading.get_ident(), once.run(function)
+
+    called = [done.result() for done in [threads.submit(call) for _ in range(8)]]
+    assert len({thread for thread, _ in called}) == 8
+    assert [value for _, value in called] == [runs * 2] * 8
+    outcome = once.outcome()
+    assert outcome is not None
+    assert outcome.value == runs * 2
+
+    async def elsewhere() -> Any:
+        async with aiolocks.LockManager.from_url(redis_url) as others:
+            return await others.once("rates", keep=60).run(asyncio.Event().wait)
+
+    assert asyncio.run(elsewhere()) == outcome.value
+    once.forget()
+    assert once.outcome() is None
+    assert (once.name, once.holders(), once.waiters(), once.revoke()) == ("rates", (), (), ())
+
+
+def test_a_failure_of_a_function_is_shared_and_a_nested_run_is_refused(
+    locks: LockManager, threads: ThreadPoolExecutor
+) -> None:
+    once = locks.once("rates", keep=60)
+    began, go_on = threading.Event(), threading.Event()
+
+    def function() -> None:
+        began.set()
+        assert go_on.wait(20)
+        with pytest.raises(RuntimeError, match="its own function calls this"):
+            once.run(int)
+        raise ZeroDivisionError("mine")
+
+    first = threads.submit(once.run, function)
+    assert began.wait(20)
+    second = threads.submit(once.run, function)
+    with pytest.raises(AcquireTimeoutError):
+        once.run(int, timeout=0.02)
+    with pytest.raises(AcquireTimeoutError):
+        once.run(int, timeout=0)
+    assert len(once.holders()) == 1
+    go_on.set()
+    mine, copied = first.exception(), second.exception()
+    assert (repr(mine), repr(copied)) == ("ZeroDivisionError('mine')",) * 2
+    assert {mine, copied} >= {cast("BaseException", error).__cause__ for error in (mine, copied)} - {None}
+    assert once.run(int, fingerprint="a") == 0
+    with pytest.raises(aiolocks.OutcomeMismatchError):
+        once.run(int, fingerprint="b")
+
+
+def test_what_is_no_plain_function_is_refused(locks: LockManager) -> None:
+    async def coroutine(lease: object = None) -> int:
+        return 1
+
+    once, election = cast("Any", locks.once("a", keep=60)), cast("Any", locks.election("a"))
+    for wrong, says in [
+        (coroutine, "async def"), (coroutine(), "async def"), (lambda *_: coroutine(), "async def"),
+        (1, r"run\(fetch\)"), (None, r"run\(fetch\)"),
+    ]:  # fmt: skip
+        for run in (once.run, election.run):
+            with pytest.raises(TypeError, match=says):
+                run(wrong)
+            wrong = coroutine() if inspect.iscoroutine(wrong) else wrong
+        if inspect.iscoroutine(wrong):
+            wrong.close()
+    assert (once.holders(), once.outcome(), election.leader()) == ((), None, None)
+
+
+def test_a_thread_that_is_interrupted_while_it_runs_a_function_is_a_dead_runner(
+    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
+) -> None:
+    """Each waiting thread gets the value of the next one that runs, and never an error."""
+    for keep in (0, 60):
+        once, waits, ran = locks.once(f"rates {keep}", keep=keep), list[Any](), list[int]()
+
+        def function(ran: list[int] = ran) -> int:
+            ran.append(threading.get_ident())
+            return len(ran)
+
+        def stuck(once: sync.Once = once, waits: list[Any] = waits, function: Any = function) -> None:
+            waits.extend(threads.submit(once.run, function) for _ in range(4))
+            interrupts(0.03)
+            time.sleep(20)
+
+        with pytest.raises(Interrupted):
+            once.run(stuck)
+        assert [wait.result() for wait in waits] == [1] * 4
+        assert len(ran) == 1
+        assert (once.holders(), once.waiters()) == ((), ())
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_for_an_outcome_leaves_nothing_behind(
+    locks: LockManager, redis_url: str, interrupts: Callable[[float], None]
+) -> None:
+    with LockManager.from_url(redis_url, ttl=TTL) as others:
+        began, go_on = threading.Event(), threading.Event()
+
+        def function() -> bool:
+            began.set()
+            return go_on.wait(20)
+
+        thread = threading.Thread(target=others.once("a", keep=60).run, args=[function])
+        thread.start()
+        assert began.wait(20)
+        once = locks.once("a", keep=60)
+        interrupts(0.05)
+        with pytest.raises(Interrupted):
+            once.run(int)
+        assert once.waiters() == ()
+        go_on.set()
+        thread.join()
+        assert once.run(lambda: False)
+
+
+def test_a_function_whose_lease_is_lost_keeps_nothing_and_the_next_caller_runs(
+    locks: LockManager, threads: ThreadPoolExecutor
+) -> None:
+    once = locks.once("a", keep=60, ttl=0.3)
+    began, go_on = threading.Event(), threading.Event()
+
+    def function() -> int:
+        began.set()
+        assert go_on.wait(20)
+        return 1
+
+    first = threads.submit(once.run, function)
+    assert began.wait(20)
+    second = threads.submit(once.run, lambda: 2)
+    assert len(once.revoke()) == 1
+    assert (first.done(), second.done()) == (False, False)  # nothing stops a thread
+    go_on.set()
+    assert isinstance(first.exception(), LeaseLostError)
+    assert second.result() == 2
+
+
+def test_the_leader_leads_in_the_calling_thread(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+    election, lead = locks.election("a", ttl=1), Lead(returns)
+    assert repr((election.is_leader, election.term, election.leader())) == "(False, None, None)"
+    assert not election.resign()
+    changes = election.changes()
+    assert next(changes) is None
+    done = threads.submit(lambda: (threading.get_ident(), election.run(lead)))
+    lease = lead.lease()
+    leader = next(changes)
+    assert leader is not None
+    assert election.is_leader
+    assert leader.fencing_token == election.term == lease.fencing_token
+    assert (lease.held, lease.renew(), lease.guard(("SET", "x", 1))) == (True, True, [b"OK"])
+    assert lease.remaining() > 0
+    with pytest.raises(RuntimeError, match="runs already"):
+        election.run(lead)
+    lead.go_on.set()
+    thread, value = done.result()
+    assert (lead.threads, value) == ({thread}, lease.fencing_token)
+    assert repr((election.is_leader, election.term, election.leader())) == "(False, None, None)"
+    assert not lease.held
+    assert next(changes) is None
+    with pytest.raises(ZeroDivisionError):
+        election.run(fails)
+    assert (election.name, election.leader(), election.waiters(), election.revoke()) == ("a", None, (), ())
+
+
+def test_a_thread_that_leads_already_cannot_wait_for_itself(locks: LockManager) -> None:
+    def lead(lease: sync.Lease) -> int:
+        with pytest.raises(RuntimeError, match="this thread leads already"):
+            locks.election("a").run(returns)
+        assert locks.lock("a").acquire().release()
+        return locks.election("b").run(lambda lease: 1)
+
+    election = locks.election("a")
+    assert election.run(lead) == 1
+    assert election.run(returns) > 1
+
+
+@pytest.mark.parametrize("answers", [checks, returns])
+def test_after_a_loss_the_lease_says_so_and_run_stands_again_once_lead_has_ended(
+    locks: LockManager, threads: ThreadPoolExecutor, answers: Callable[[sync.Lease], Any]
+) -> None:
+    election, lead = locks.election("a", ttl=1), Lead(answers, returns)
+    done = threads.submit(election.run, lead)
+    first = lead.lease()
+    assert len(election.revoke()) == 1
+    assert first.wait_lost()
+    with pytest.raises(LeaseLostError, match="revoked"):
+        first.check()
+    with pytest.raises(LeaseLostError):
+        first.guard(("SET", "x", 1))
+    assert (first.held, first.remaining(), election.is_leader, done.done()) == (False, 0, False, False)
+    with locks.lock("b"), pytest.raises(AcquireTimeoutError):
+        threads.submit(locks.lock("b").acquire, timeout=0.05).result()  # the loop serves others meanwhile
+    lead.go_on.set()
+    assert done.result() > first.fencing_token
+    assert len(lead.threads) == 1
+
+
+def test_an_exception_of_lead_after_a_loss_leaves_run(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+    election, lead = locks.election("a", ttl=1), Lead(fails)
+    done = threads.submit(election.run, lead)
+    lead.lease()
+    election.revoke()
+    lead.go_on.set()
+    assert isinstance(done.exception(), ZeroDivisionError)
+
+
+def test_after_resign_the_lease_says_so_and_no_other_leads_until_lead_has_ended(
+    locks: LockManager, threads: ThreadPoolExecutor
+) -> None:
+    for answers in (checks, returns):
+        election, other, lead = locks.election("a"), locks.election("a"), Lead(answers, returns)
+        done = threads.submit(election.run, lead)
+        lease = lead.lease()
+        ends, stands = threads.submit(lease.wait_lost), threads.submit(other.run, returns)
+        until(lambda other=other: other.waiters())  # type: ignore[misc]
+        with pytest.raises(AcquireTimeoutError, match="has not ended"):
+            election.resign(timeout=0.01)
+        with pytest.raises(LeaseLostError, match="resigned"):
+            lease.check()
+        with pytest.raises(LeaseLostError, match="resigned"):
+            lease.guard(("SET", "x", 1))
+        assert (lease.held, lease.lost, lease.remaining(), ends.result()) == (False, False, 0, False)
+        assert (election.is_leader, election.term, stands.done()) == (False, None, False)
+        leader, before = election.leader(), time.process_time()
+        assert leader is not None
+        assert leader.fencing_token == lease.fencing_token
+        resigns = threads.submit(election.resign)
+        time.sleep(0.1)
+        assert time.process_time() - before < 0.05  # a lead that goes on keeps no loop busy
+        lead.go_on.set()
+        resigns.result()
+        assert lease.fencing_token < stands.result() < done.result()
+
+
+def test_lead_itself_resigns_without_waiting(locks: LockManager) -> None:
+    election, turns = locks.election("a"), list[bool]()
+
+    def lead(lease: sync.Lease) -> int:
+        if turns:
+            return lease.fencing_token
+        turns.append(election.resign())
+        turns.append(lease.held)
+        lease.check()
+        return 0
+
+    assert election.run(lead) > 1
+    assert turns == [True, False]
+
+
+def test_another_lost_lease_ends_a_leader_that_resigns(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+    def loses(lease: sync.Lease) -> None:
+        raise LeaseLostError("another", name="b", fencing_token=lease.fencing_token, reason="lost")
+
+    election, lead = locks.election("a"), Lead(loses)
+    done = threads.submit(election.run, lead)
+    lead.lease()
+    resigns = threads.submit(election.resign)
+    until(lambda: not election.is_leader)
+    lead.go_on.set()
+    assert str(done.exception()) == "another"
+    assert resigns.result()
+
+
+def test_an_interrupt_ends_run_standing_and_leading(
+    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
+) -> None:
+    election, lead = locks.election("a"), Lead(returns)
+    leads = threads.submit(locks.election("a").run, lead)
+    lead.lease()
+    interrupts(0.05)
+    with pytest.raises(Interrupted):
+        election.run(returns)
+    assert election.waiters() == ()
+    lead.go_on.set()
+    leads.result()
+    interrupts(0.05)
+    with pytest.raises(Interrupted):
+        election.run(lambda lease: time.sleep(20))
+    assert election.leader() is None
+    assert election.run(lambda lease: 1) == 1
+    interrupts(0.05)
+    with pytest.raises(Interrupted):
+        for _ in election.changes():
+            pass
+
+
+def test_a_closed_manager_ends_an_election_that_stands(redis_url: str, threads: ThreadPoolExecutor) -> None:
+    lead = Lead(returns)
+    with LockManager.from_url(redis_url, ttl=TTL) as locks:
+        leads = threads.submit(locks.election("a").run, lead)
+        lease = lead.lease()
+        stands = threads.submit(locks.election("a").run, returns)
+        until(lambda: locks.election("a").waiters())
+    with pytest.raises(RuntimeError, match="closed"):
+        stands.result()
+    assert lease.held
+    lead.go_on.set()
+    assert leads.result() == lease.fencing_token

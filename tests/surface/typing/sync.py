@@ -1,11 +1,23 @@
 """What type checkers must make of `aiolocks.sync`. Checked by mypy and pyright, never run."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import timedelta
 from typing import assert_type
 
-from aiolocks import Holder, Statistics, Waiter
-from aiolocks.sync import Hold, Lease, Lock, LockManager, MultiLock, RLock, RWLock, Semaphore, Versioned
+from aiolocks import Holder, Outcome, Statistics, Waiter
+from aiolocks.sync import (
+    Election,
+    Hold,
+    Lease,
+    Lock,
+    LockManager,
+    MultiLock,
+    Once,
+    RLock,
+    RWLock,
+    Semaphore,
+    Versioned,
+)
 
 
 def lock(locks: LockManager) -> None:
@@ -57,3 +69,30 @@ def others(locks: LockManager) -> None:
     versioned.update(lambda value: int(value or 0) + 1)
     with LockManager.from_url("redis://localhost", holder="billing", ttl=5) as manager:
         assert_type(manager, LockManager)
+
+
+def loops(locks: LockManager) -> None:
+    once = locks.once("rates", keep=timedelta(hours=1), errors="retry", dumps=str.encode, acquire_timeout=5)
+    assert_type(once, Once)
+    assert_type(once.run(lambda: [1], timeout=None, fingerprint="a"), list[int])
+    assert_type(once.outcome(), Outcome | None)
+    assert_type(once.forget(), None)
+    assert_type(once.holders(), tuple[Holder, ...])
+    assert_type(once.waiters(), tuple[Waiter, ...])
+    assert_type(once.revoke(force=True), tuple[Holder, ...])
+    once.run(lead)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    locks.once("rates", keep=1, track=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    election = locks.election("scheduler", ttl=10, max_hold=3600)
+    assert_type(election, Election)
+    assert_type(election.run(lead), str)
+    assert_type(election.resign(timeout=1), bool)
+    assert_type(election.leader(), Holder | None)
+    assert_type(election.changes(), Generator[Holder | None, None, None])
+    assert_type(election.is_leader, bool)
+    assert_type(election.term, int | None)
+    election.run(lambda: 1)  # type: ignore[arg-type, misc]  # pyright: ignore[reportArgumentType]
+    locks.election("scheduler", acquire_timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def lead(lease: Lease) -> str:
+    return lease.name
