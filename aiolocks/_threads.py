@@ -165,7 +165,7 @@ class Call(Generic[T]):
             except Exception as error:
                 self._error = error
             except asyncio.CancelledError as error:
-                if task.cancelling() > before and self._over is None:
+                if self._over is None and (task.cancelling() > before or _loop_thread.exiting):
                     raise  # the loop ends: threads that still wait at exit are stopped where they are
                 self._error = error
             if task.cancelling() > before:
@@ -202,12 +202,7 @@ class Call(Generic[T]):
 
         async def run(*args: object) -> Any:
             loop = self._loop
-            if (
-                loop is None
-                or self._over is not None
-                or self._progress is not _Progress.RUNNING
-                or _loop_thread.exiting
-            ):
+            if loop is None or self._over is not None or self._progress is not _Progress.RUNNING:
                 raise asyncio.CancelledError
             self._job = job = asyncio.get_running_loop().create_future()
             loop.jobs.add(job)
@@ -221,9 +216,9 @@ class Call(Generic[T]):
                         cancelled = error
             loop.jobs.discard(job)
             self._job = None
-            value = None if cancelled is not None and job.cancelled() else job.result()()
             if cancelled is not None:
                 raise cancelled
+            value = job.result()()
             _check_plain(function, value)
             return value
 
