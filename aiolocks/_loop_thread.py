@@ -1,4 +1,4 @@
-"""The event loop of this process, in a thread of its own: anyio's `BlockingPortal`.
+"""The event loop of this process, in a thread of its own, and the task group of the calls there.
 
 It begins with the first call and ends at exit. A fork begins another.
 """
@@ -11,11 +11,12 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
-from anyio.from_thread import BlockingPortal
+from anyio.abc import TaskGroup
 
 from ._redis.urls import client_of, close_client
 
@@ -34,7 +35,7 @@ class Loop:
     """The event loop of this process and its thread. A fork begins its own, and never touches the inherited one."""
 
     def __init__(self) -> None:
-        ready = Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]()
+        ready = Future[tuple[TaskGroup, asyncio.AbstractEventLoop]]()
         self._process = os.getpid()
         self._ended = asyncio.Event()
         self.jobs = set[asyncio.Future[Any]]()
@@ -42,12 +43,17 @@ class Loop:
         args = (ready, self._ended, self.jobs)
         self._thread = threading.Thread(target=_run_loop, args=args, name="aiolocks.sync", daemon=True)
         self._thread.start()
-        self.portal, loop = ready.result()
+        self._tasks, loop = ready.result()
+        # Nothing that takes a lock of Python: a thread that is interrupted can leave it locked, and so block the loop.
         self.post = loop.call_soon_threadsafe
 
     @property
     def inherited(self) -> bool:
         return self._process != os.getpid()
+
+    def start(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: object = None) -> None:
+        """Start a task. Call it in the loop."""
+        self._tasks.start_soon(function, *args, name=name)
 
     def end(self) -> None:
         """Cancel all calls, so that waiters leave their queues. Leases that are still held expire."""
@@ -57,16 +63,16 @@ class Loop:
 
 
 def _run_loop(
-    ready: "Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]]", ended: asyncio.Event,
+    ready: "Future[tuple[TaskGroup, asyncio.AbstractEventLoop]]", ended: asyncio.Event,
     jobs: "set[asyncio.Future[Any]]",
 ) -> None:  # fmt: skip
     async def main() -> None:
-        async with BlockingPortal() as portal:
-            ready.set_result((portal, asyncio.get_running_loop()))
+        async with anyio.create_task_group() as tasks:
+            ready.set_result((tasks, asyncio.get_running_loop()))
             await ended.wait()
             for job in jobs:
                 job.cancel()
-            await portal.stop(cancel_remaining=True)
+            tasks.cancel_scope.cancel()
         with anyio.move_on_after(_CLOSE_TIMEOUT):
             for manager in list(managers):
                 await close_client(manager.client)

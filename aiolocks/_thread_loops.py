@@ -52,13 +52,17 @@ class Once(Face):
         return call.result(self._of, apart=True)
 
 
+_Office = tuple[object, bytes]
+"""A pool, and the base of the keys of an election."""
+
+
 @final
 class _Term(Lease):
     """The lease of a leader. After `resign` it is not held here, and is renewed until `lead` has ended."""
 
-    def __init__(self, inner: AsyncLease, resigning: asyncio.Event) -> None:
+    def __init__(self, inner: AsyncLease, resigning: asyncio.Event, thread: int, office: _Office) -> None:
         super().__init__(inner, "Election")
-        self.resigning = resigning
+        self.resigning, self.thread, self.office = resigning, thread, office
 
     @property
     def held(self) -> bool:
@@ -70,7 +74,7 @@ class _Term(Lease):
     def check(self) -> None:
         super().check()
         if self.resigning.is_set():
-            raise state_of(self._inner).error("it has resigned; stop acting on it")
+            raise state_of(self._inner).error("this process has resigned")
 
     def guard(self, *commands: Command) -> list[Reply]:
         self.check()
@@ -89,13 +93,8 @@ class _Term(Lease):
         return self.lost
 
 
-class _Runs(threading.local):
-    """The elections whose `run` this thread has called, outermost first."""
-
-    elections: "tuple[Election, ...]" = ()
-
-
-_runs = _Runs()
+_terms = set[_Term]()
+"""Those of this process whose `lead` has not ended. Only the loop changes it."""
 
 
 @final
@@ -142,18 +141,15 @@ class Election(Face):
             Exception: Any exception of *lead*, and those of `aiolocks.Election.run`.
             RuntimeError: This object runs already, this thread leads already, or the manager is closed.
         """
-        if any(other._inner.is_leader and other._office == self._office for other in _runs.elections):
+        here = threading.get_ident()
+        if any(term.thread == here and term.office == self._office and term._inner.held for term in tuple(_terms)):
             raise RuntimeError(f"election {self.name!r}: this thread leads already, and would wait for itself")
-        call = Call[T](lambda: self._inner.run(partial(self._lead, call.in_thread(lead))))
-        outer = _runs.elections
-        try:
-            _runs.elections = (*outer, self)
-            return call.result(self._of, apart=True)
-        finally:
-            _runs.elections = outer
+        call = Call[T](lambda: self._inner.run(partial(self._lead, call.in_thread(lead), here)))
+        return call.result(self._of, apart=True)
 
-    async def _lead(self, lead: Callable[[Lease], Awaitable[T]], lease: AsyncLease) -> T:
-        self._term = term = _Term(lease, self._inner._candidacy.resigning)
+    async def _lead(self, lead: Callable[[Lease], Awaitable[T]], thread: int, lease: AsyncLease) -> T:
+        self._term = term = _Term(lease, self._inner._candidacy.resigning, thread, self._office)
+        _terms.add(term)
         try:
             return await lead(term)
         except LeaseLostError as error:
@@ -162,9 +158,10 @@ class Election(Face):
             return cast("T", None)  # it stands again, and drops the result
         finally:
             self._term = None
+            _terms.discard(term)
 
     @property
-    def _office(self) -> tuple[object, bytes]:
+    def _office(self) -> _Office:
         lock = self._inner._lock
         return lock._pool, lock._keys.base
 
@@ -184,7 +181,8 @@ class Election(Face):
             AcquireTimeoutError: `lead` has not ended within *timeout*. `lease.check()` raises all the same, as it does
                 after an interruption of this call.
         """
-        if self not in _runs.elections:
+        term = self._term
+        if term is None or term.thread != threading.get_ident():
             return self._resign(timeout=timeout)
         try:
             return self._resign(timeout=0)

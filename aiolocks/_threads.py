@@ -7,6 +7,7 @@ Ctrl-C, nothing stays behind:
 
 | the call is | what the interruption does                                                         |
 | ----------- | ---------------------------------------------------------------------------------- |
+| MADE        | it is never posted                                                                 |
 | POSTED      | it never begins                                                                    |
 | RUNNING     | it is cancelled, and gives back what it has acquired, like any cancelled coroutine |
 | ANSWERED    | its result is given back, by `undo`                                                |
@@ -48,7 +49,8 @@ class _Caller:
         self.waits = False
         name = threading.current_thread().name  # `holders()` shows it
         # Without the thread's context variables, which would otherwise live as long as the thread.
-        contextvars.Context().run(lambda: self.loop.portal.start_task_soon(_serve, self.calls, name=name))
+        start = partial(self.loop.start, _serve, self.calls, name=name)
+        self.loop.post(start, context=contextvars.Context())
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, RuntimeError):  # `__init__` failed, or the loop is closed
@@ -77,6 +79,7 @@ _here = _Here()
 
 
 class _Progress(enum.Enum):
+    MADE = "made"
     POSTED = "posted"
     RUNNING = "running"
     ANSWERED = "answered"
@@ -86,8 +89,8 @@ class _Progress(enum.Enum):
 class Call(Generic[T]):
     """One call of a thread.
 
-    Its state is `_progress`, and `_over` once its thread was interrupted and waits for that event. Invariant: once it
-    is posted, only the loop changes it.
+    Its state is `_progress`, and `_over` once its thread was interrupted and waits for an item in it. Invariant: only
+    the loop changes it, once `result` has begun.
     """
 
     def __init__(
@@ -99,8 +102,8 @@ class Call(Generic[T]):
         A *certain* call goes on if the thread is interrupted: it releases something.
         """
         self._make, self._undo, self._certain = make, undo, certain
-        self._progress = _Progress.POSTED
-        self._over: threading.Event | None = None
+        self._progress = _Progress.MADE
+        self._over: queue.SimpleQueue[None] | None = None
         self._task: asyncio.Task[Any] | None = None
         self._job: asyncio.Future[Callable[[], Any]] | None = None
         self._loop: _loop_thread.Loop | None = None
@@ -130,10 +133,7 @@ class Call(Generic[T]):
         # From the answer on nothing is called, as Python looks for signals there, and the caller lacks the result yet.
         try:
             caller.waits = True
-            if apart:
-                caller.loop.portal.start_task_soon(self.run)
-            else:
-                caller.loop.post(caller.calls.put_nowait, self)
+            caller.loop.post(self._enter, caller, apart)
             while (job := self._inbox.get()) is not None:
                 caller.waits = False
                 job()
@@ -142,9 +142,10 @@ class Call(Generic[T]):
                 caller.waits = True
         except BaseException:
             if not caller.loop.inherited:
-                over = threading.Event()
+                over = queue.SimpleQueue[None]()  # it has no lock that another interruption could leave locked
                 caller.loop.post(self._abandon, caller.calls, over)
-                over.wait(_GRACE)
+                with contextlib.suppress(queue.Empty):
+                    over.get(timeout=_GRACE)
             raise
         finally:
             caller.waits = False
@@ -154,6 +155,13 @@ class Call(Generic[T]):
             finally:
                 self._error = None  # its traceback refers to this frame
         return self._value  # type: ignore[no-any-return]
+
+    def _enter(self, caller: _Caller, apart: bool) -> None:
+        self._progress = _Progress.POSTED
+        if apart:
+            caller.loop.start(self.run)
+        else:
+            caller.calls.put_nowait(self)
 
     async def run(self) -> None:
         task = self._task = asyncio.current_task()
@@ -176,21 +184,23 @@ class Call(Generic[T]):
         else:
             await self._give_back(self._over)
 
-    def _abandon(self, calls: "asyncio.Queue[Call[Any] | None]", over: threading.Event) -> None:
-        """End it, as its thread was interrupted, and set *over* when nothing of it is left."""
+    def _abandon(self, calls: "asyncio.Queue[Call[Any] | None]", over: "queue.SimpleQueue[None]") -> None:
+        """End it, as its thread was interrupted, and put an item in *over* when nothing of it is left."""
         self._over = over
         if self._job is not None:
             self._job.cancel()  # the thread does not run it
-        if self._progress is _Progress.ANSWERED:
+        if self._progress is _Progress.MADE:
+            over.put(None)  # the interruption came before it was posted
+        elif self._progress is _Progress.ANSWERED:
             calls.put_nowait(Call(partial(self._give_back, over), certain=True))
         elif self._progress is _Progress.RUNNING and self._task is not None and not self._certain:
             self._task.cancel()
 
-    async def _give_back(self, over: threading.Event) -> None:
+    async def _give_back(self, over: "queue.SimpleQueue[None]") -> None:
         if self._progress is _Progress.ANSWERED and self._error is None and self._undo is not None:
             with contextlib.suppress(Exception):  # the lease then ends with its TTL
                 await self._undo(self._value)
-        over.set()
+        over.put(None)
 
     def in_thread(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """Return a coroutine function that runs *function* in the thread, which waits for this call.
