@@ -55,14 +55,10 @@ class Acquisition:
     task: Task | None
     closing: Closing | None = None
     """Ends the wait when the manager that made the primitive is closed."""
-    changes: ModeChanges | None = field(default=None, init=False)
+    changes: ModeChanges | None = None
     _trouble: Exception | None = field(default=None, init=False)
     """Why Redis could not be asked at the last attempt."""
     _report: Report | None = field(default=None, init=False)
-
-    def give_changes(self, changes: ModeChanges) -> None:
-        """Note what changes the mode of the lease."""
-        self.changes = changes
 
     @property
     def what(self) -> str:

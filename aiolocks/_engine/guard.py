@@ -5,7 +5,6 @@ overlap, so the server can recognise a duplicate or late request by remembering 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
 
 import hiredis
 from redis._parsers.base import BaseParser  # names no other place for it
@@ -28,19 +27,12 @@ _REVOKED = -2
 """In place of the replies."""
 
 
-@runtime_checkable
-class Guarding(Protocol):
-    """A grantor whose leases can guard: all their keys are on one server."""
-
-    def guarding(self, request: Request) -> Holding:
-        """Return the keys and tokens of a granted request."""
-        ...
-
-
 async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
     """See `Lease.guard`."""
     context, grantor = state.context, state.grantor
-    if not isinstance(grantor, Guarding):
+    # Returns the keys and tokens of a granted request, if all are on one server.
+    guarding: Callable[[Request], Holding] | None = getattr(grantor, "guarding", None)
+    if guarding is None:
         raise TypeError(
             f"{state.what}: no one server knows whether its lease is the current one, and so none "
             "can guard by it; let what is written to compare `lease.fencing_token`, or guard by a Lock on that server"
@@ -52,7 +44,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
         async with runs.turn:
             state.check()
             runs.count += 1
-            held = grantor.guarding(state.request)
+            held = guarding(state.request)
             try:
                 reply = await _run(state, held, asked, runs.count)
             except ClusterCrossSlotError:

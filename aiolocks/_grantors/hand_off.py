@@ -20,7 +20,6 @@ from .._core.values import Offer
 from .._engine.acquire import Acquisition
 from .._engine.context import Grantor
 from .._engine.extension import Extension
-from .._engine.guard import Guarding
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE, Release
 from .._engine.request import LONGEST_RETRY, Request
@@ -68,7 +67,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
 
 def _check(state: LeaseState) -> None:
     """Raise unless the lease is held, and can be handed on."""
-    if not isinstance(state.grantor, Guarding):
+    if not hasattr(state.grantor, "guarding"):  # see `guard`
         raise TypeError(f"{state.what}: its lease is on several servers, and cannot be handed on; that of a Lock can")
     if b"+" in state.request.token:
         raise RuntimeError(f"{state.what}: an upgrade ends with its block, and cannot be handed on")

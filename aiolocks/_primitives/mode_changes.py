@@ -81,9 +81,7 @@ class ModeChanges:
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal
             options = replace(options, max_hold=max(state.validity.renew_until - context.clock(), 0.001))
-        upgrade = Acquisition(context, grantor, base, request, options, timeout, task, self._closing)
-        upgrade.give_changes(self)
-        return upgrade
+        return Acquisition(context, grantor, base, request, options, timeout, task, self._closing, self)
 
 
 @final

@@ -320,8 +320,7 @@ class NamedScript(Command):
         self._holder = key if holder is None else holder
         self._alike = len(key) if self._holder == key else key
         self._terms: Arguments | None = None
-        """Those of the last call. If the next call has them too, the name is used again, and what stands around its
-        token is kept."""
+        """Those of the last call. A name that is used again keeps what stands around its token."""
         self._around: list[bytes] = []
 
     def eval(self, args: Arguments) -> bytes:
