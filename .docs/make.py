@@ -24,8 +24,9 @@ HERE = Path(__file__).resolve().parent
 NO_API = {"aiolocks.__main__", "aiolocks.cli"}
 
 MODES = {
-    "RWLock": "aiolocks._primitives.rwlock.RWLockMode",
-    "HierarchicalLock": "aiolocks._primitives.hierarchy.HierarchicalMode",
+    "aiolocks.RWLock": "aiolocks._primitives.rwlock.RWLockMode",
+    "aiolocks.HierarchicalLock": "aiolocks._primitives.hierarchy.HierarchicalMode",
+    "aiolocks.sync.RWLock": "aiolocks.sync.RWLockMode",
 }
 """What is held of those that cannot be held themselves."""
 
@@ -65,7 +66,8 @@ def entry(module: ModuleType, name: str) -> str:
         return f".. autodata:: {module.__name__}.{name}\n   :no-value:\n\n"
     arguments = "()" if name in NOT_MADE_BY_USERS else ""
     shown = f".. auto{'exception' if is_error(value) else 'class'}:: {module.__name__}.{name}{arguments}\n{members}"
-    return shown + (f".. autoclass:: {MODES[name]}()\n{members}" if name in MODES else "")
+    mode = MODES.get(f"{module.__name__}.{name}")
+    return shown + (f".. autoclass:: {mode}()\n{members}" if mode else "")
 
 
 def first_line(value: object) -> str:
