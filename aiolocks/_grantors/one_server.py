@@ -267,7 +267,7 @@ class RedisGrantor:
         if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
             if not reply or call.args[3] != _BRIEFLY:
                 raise ValueError
-            request.queued(-reply, call.sent_at, 0, _asked_as(call))
+            request.queued(-reply, call.sent_at, 0, cast("bytes", call.args[4]))
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
                 self.queue.join_others(request)
@@ -284,7 +284,7 @@ class RedisGrantor:
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
             check_numbers(busy_ms, fence, subscribers)
-            request.queued(ticket, call.sent_at, fence, _asked_as(call))
+            request.queued(ticket, call.sent_at, fence, cast("bytes", call.args[4]))
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
@@ -381,7 +381,8 @@ class RedisGrantor:
         session, channels, life_ms = self._address(request)
         session = request.place.session or session  # a session that polls may have another name by now
         for asked in request.unanswered:
-            session = _asked_as(asked) or session
+            if len(asked.args) > 4:
+                session = cast("bytes", asked.args[4])
         entry = request.queue_terms() if request.extensions else request.terms.text
         waits = 1 if self._queues and self._base in self._queues else 0
         args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms, waits)
@@ -536,9 +537,3 @@ class RedisGrantor:
         line = self._queues.get(self._base)
         if line is not None:
             line.leave(request)
-
-
-def _asked_as(attempt: PendingCall) -> bytes:
-    """Return the name under which the session has made an attempt; empty if it has not left, or names none."""
-    name = attempt.args[4] if len(attempt.args) > 4 else b""
-    return name if isinstance(name, bytes) else b""

@@ -5,6 +5,7 @@ cancellation and loss work as in any other acquisition, and afterwards the first
 """
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -28,14 +29,15 @@ _REVOKED = -1
 
 @final
 class ModeChanges:
-    """Changes the mode of one lease."""
+    """Changes the mode of one lease. It knows the upgrades that were requested beside it, and keeps none alive."""
 
-    __slots__ = ("_closing", "_extensions")
+    __slots__ = ("_closing", "_extensions", "_upgrades")
 
     def __init__(self, closing: Closing | None, extensions: tuple[Extension, ...]) -> None:
         """Request upgrades with these *extensions*."""
         self._closing = closing
         self._extensions = extensions
+        self._upgrades: weakref.WeakSet[Request] = weakref.WeakSet()
 
     def upgrade(self, state: LeaseState, timeout: Duration | Unset | None) -> Callable[[], Acquisition]:
         """Return a function that begins to acquire an exclusive lease beside the upgradeable one of *state*."""
@@ -51,7 +53,7 @@ class ModeChanges:
 
     def upgrading(self, state: LeaseState) -> bool:
         """Whether an upgrade of *state* is held or requested."""
-        return any(token.startswith(state.request.token + b"+") for token in state.context.tokens)
+        return any(request.token in state.context.tokens for request in self._upgrades)
 
     async def downgrade(self, state: LeaseState) -> None:
         """Become a reader, and keep the lease; see `Lease.downgrade`."""
@@ -81,7 +83,9 @@ class ModeChanges:
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal
             options = replace(options, max_hold=max(state.validity.renew_until - context.clock(), 0.001))
-        return Acquisition(context, grantor, base, request, options, timeout, task, self._closing, self)
+        upgrade = _Beside(context, grantor, base, request, options, timeout, task, self._closing, self)
+        upgrade.note_in(self._upgrades)
+        return upgrade
 
 
 @final
@@ -97,3 +101,18 @@ class _Upgrade(Extension):
             state.request.was_revoked()
             state.lose(state.refused_as)
         return state.error(None if state.validity.lost else "it is no longer upgradeable")
+
+
+@final
+class _Beside(Acquisition):
+    """An upgrade. It adds its requests to the upgrades of the lease beside it."""
+
+    __slots__ = ("_upgrades",)
+
+    def note_in(self, upgrades: "weakref.WeakSet[Request]") -> None:
+        self._upgrades = upgrades
+        upgrades.add(self.request)
+
+    def take_fresh_token(self) -> None:
+        super().take_fresh_token()
+        self._upgrades.add(self.request)

@@ -64,7 +64,7 @@ async def test_what_lead_returns_is_returned_once_its_lease_is_released(election
         assert lease.held
         return "done"
 
-    async with in_time(1):
+    async with in_time(SLACK * 1):
         for _ in range(20):  # at once, again and again
             assert await election.run(lead) == "done"
     assert await other.leader() is None
@@ -102,7 +102,7 @@ async def test_a_candidate_that_returns_at_once_in_a_loop_starves_no_other(elect
 
     lead = Leading()
     task = asyncio.create_task(again())
-    async with running(other, lead), in_time(1):
+    async with running(other, lead), in_time(SLACK * 1):
         await lead.elected()
     task.cancel()
     await asyncio.wait([task])
@@ -294,7 +294,7 @@ async def test_a_lead_that_swallows_cancellation_is_cancelled_until_it_ends_and_
         await lead.elected()
         async with running(other, follower):
             await waiting(other, 1)
-            async with in_time(1):
+            async with in_time(SLACK * 1):
                 assert await election.resign() is True
             assert swallowed == 5
             await follower.elected()
