@@ -176,10 +176,7 @@ class Acquisition:
             self.take_fresh_token()
 
     async def _extend_late(self, granted: Granted) -> Granted | None:
-        """Ask again for a lease of which more than half has gone: that extends the grant to a full TTL.
-
-        The grant took long to arrive, or was found late by a re-check. Return None if another holder has it by now.
-        """
+        """Extend a grant that was found late to a full TTL. Return None if another holder has it by now."""
         request = self.request
         request.new_turn()
         answer: Answer

@@ -245,10 +245,7 @@ def _about_to_run(reached: list[Task]) -> bool:
 
 
 async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
-    """Return the cancellation by a scope around the block, if that is cancelled.
-
-    anyio delivers it in each turn of the loop, except to a task that our cancellation has woken.
-    """
+    """Return a scope's own cancellation, which anyio does not deliver to a task that ours has woken."""
     if any(True for _ in _scopes(task)):
         from anyio.lowlevel import checkpoint_if_cancelled
 
@@ -260,10 +257,7 @@ async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
 
 
 def _scopes(task: Task) -> Iterator[anyio.CancelScope]:
-    """Yield the anyio scopes that *task* is in, innermost first, for which anyio has no public name.
-
-    A native cancellation would reach into their shields.
-    """
+    """Yield the anyio scopes around *task*, innermost first; a native cancellation reaches into their shields."""
     backend: Any = sys.modules.get("anyio._backends._asyncio")  # without it there are no scopes; loading takes 65 ms
     state = None if backend is None else backend._task_states.get(task)
     scope = None if state is None else state.cancel_scope

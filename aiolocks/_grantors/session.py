@@ -227,10 +227,7 @@ class Session:
             self.close()
 
     def _import(self) -> None:
-        """Import now what would be imported at first use, when it would take time from a lease.
-
-        If no file descriptor is left, the next link tries again. Without a link nothing is granted.
-        """
+        """Import what would take time from a lease later. If no file descriptor is left, the next link tries again."""
         with contextlib.suppress(OSError):
             "".encode("idna")  # asyncio looks up hosts with it; Python remembers a codec that it could not import
             anyio.CancelScope()  # equivalent: line dropped, for speed

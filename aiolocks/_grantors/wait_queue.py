@@ -118,10 +118,7 @@ class WaitQueue:
             self._ask_again(request)  # defect: W15-move
 
     def _expire(self, former: bytes, until: float) -> None:
-        """Expire the queue of the *former* session name now, instead of at *until*.
-
-        Without this the server would grant to waiters there that have left the queue under the new name since.
-        """
+        """Expire the queue of the *former* session name now: until then the server grants to waiters that left it."""
 
         def answered(call: PendingCall, reply: Any) -> None:
             if not isinstance(reply, Exception):

@@ -114,10 +114,7 @@ def of_node(url: str, host: str, port: int) -> str:
 
 
 def _split(rest: str) -> tuple[str, str, str, str]:
-    """Return the credentials with their ``@``, the hosts, the path and the options.
-
-    urllib knows one host. In some versions of Python it refuses several hosts if one of them is in brackets.
-    """
+    """Return the credentials with their ``@``, the hosts (urllib knows one only), the path and the options."""
     place, _, options = rest.partition("#")[0].partition("?")
     netloc, _, path = place.partition("/")
     credentials, at, hosts = netloc.rpartition("@")
