@@ -67,6 +67,9 @@ def _run_loop(
     jobs: "set[asyncio.Future[Any]]",
 ) -> None:  # fmt: skip
     async def main() -> None:
+        sniffio = sys.modules.get("sniffio")
+        if sniffio is not None:  # anyio asks it, and it finds the loop by the running task: a callback has none
+            sniffio.thread_local.name = "asyncio"
         async with anyio.create_task_group() as tasks:
             ready.set_result((tasks, asyncio.get_running_loop()))
             await ended.wait()

@@ -73,11 +73,25 @@ def site(example: str, redis_url: str) -> Iterator[str]:
         assert process.stdout is not None
         url = f"http://127.0.0.1:{port}"
         assert any(f"unning on {url}" in line for line in iter(process.stdout.readline, "")), "ended before it served"
+        until_served(int(port))
         yield url
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         process.wait(WITHIN)
     assert "Error" not in rest
+
+
+def until_served(port: int) -> None:
+    """Wait until a server that has said so listens."""
+    give_up_at = time.monotonic() + WITHIN
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.02)
+        else:
+            return
 
 
 def output(example: str, redis_url: str) -> str:
