@@ -228,7 +228,7 @@ class Session:
 
     def _import(self) -> None:
         """Import what would take time from a lease later. If no file descriptor is left, the next link tries again."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # where no task runs, anyio may not find the loop
             "".encode("idna")  # asyncio looks up hosts with it; Python remembers a codec that it could not import
             anyio.CancelScope()  # equivalent: line dropped, for speed
             self._imported = True
