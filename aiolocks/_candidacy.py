@@ -30,7 +30,6 @@ from types import TracebackType
 from typing import TypeVar, cast, final
 
 import anyio
-import anyio.lowlevel
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from ._core.answers import REPLY_TIMEOUT, WrongServerError
@@ -115,7 +114,9 @@ class Candidacy:
                 if result is not UNSET:
                     return result
                 if self._task.cancelling() > self._cancellations:  # `lead` has swallowed it
-                    await anyio.lowlevel.checkpoint_if_cancelled()  # a scope catches only a cancellation of its own
+                    from anyio.lowlevel import checkpoint_if_cancelled  # late, as importing it takes a millisecond
+
+                    await checkpoint_if_cancelled()  # a scope catches only a cancellation of its own
                     raise asyncio.CancelledError
         finally:
             self._move(State.ENDED)

@@ -78,7 +78,7 @@ class Outcome:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Record:
     """What is written of one run. *failure* names the exception of the function, if that failed."""
 
