@@ -65,6 +65,15 @@ class Face:
                 raise AttributeError(_for_threads(str(error)), name=name, obj=self) from None
 
 
+class Named(Face):
+    """The base of what has one name."""
+
+    @property
+    def name(self) -> str:
+        """The name, as given."""
+        return self._inner.name  # type: ignore[no-any-return]
+
+
 def waits(
     method: Callable[Concatenate[Any, P], Awaitable[T]], *, certain: bool = False
 ) -> Callable[Concatenate[Any, P], T]:

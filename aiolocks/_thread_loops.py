@@ -16,7 +16,7 @@ from ._core.values import Holder
 from ._election import Election as AsyncElection
 from ._engine.lease import Lease as AsyncLease
 from ._engine.lease import state_of
-from ._faces import Face, Lease, waits
+from ._faces import Lease, Named, waits
 from ._once import Once as AsyncOnce
 from ._threads import Call
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @final
-class Once(Face):
+class Once(Named):
     """One caller in the fleet runs a function, and all others get its outcome; `aiolocks.Once` for threads."""
 
     outcome = waits(AsyncOnce.outcome)
@@ -32,11 +32,6 @@ class Once(Face):
     holders = waits(AsyncOnce.holders)
     waiters = waits(AsyncOnce.waiters)
     revoke = waits(AsyncOnce.revoke)
-
-    @property
-    def name(self) -> str:
-        """The name, as given."""
-        return self._inner.name  # type: ignore[no-any-return]
 
     def run(
         self, function: Callable[[], T], *, timeout: Duration | Unset | None = UNSET, fingerprint: str | None = None
@@ -98,7 +93,7 @@ _terms = set[_Term]()
 
 
 @final
-class Election(Face):
+class Election(Named):
     """One leader in the fleet; `aiolocks.Election` for threads. Each object is a candidate."""
 
     _term: _Term | None = None
@@ -108,11 +103,6 @@ class Election(Face):
     waiters = waits(AsyncElection.waiters)
     revoke = waits(AsyncElection.revoke)
     _resign = waits(AsyncElection.resign)
-
-    @property
-    def name(self) -> str:
-        """The name, as given."""
-        return self._inner.name  # type: ignore[no-any-return]
 
     @property
     def is_leader(self) -> bool:

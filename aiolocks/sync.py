@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, final
 import aiolocks
 
 from ._core.options import Duration, Replicas
-from ._faces import Exits, Face, Hold, Lease, acquires, claim_exit, holds, lease_or_none, waits
+from ._faces import Exits, Face, Hold, Lease, Named, acquires, claim_exit, holds, lease_or_none, waits
 from ._loop_thread import managers
 from ._once_outcome import Dumps, Loads
 from ._primitives.base import Acquirable as AsyncAcquirable
@@ -34,13 +34,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Acquirable(Face):
+class _Acquirable(Named):
     """The base of the primitives. Any number of threads can share one."""
-
-    @property
-    def name(self) -> str:
-        """The name, as given."""
-        return self._inner.name  # type: ignore[no-any-return]
 
     def __enter__(self) -> Lease:
         """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
@@ -109,7 +104,7 @@ class RWLockMode(_Single):
 
 
 @final
-class RWLock(Face):
+class RWLock(Named):
     """Many readers at once (``with rw.read:``) or one writer (``with rw.write:``); `aiolocks.RWLock` for threads."""
 
     def __init__(self, inner: aiolocks.RWLock, of: str) -> None:
@@ -118,11 +113,6 @@ class RWLock(Face):
         """Beside other readers."""
         self.write = RWLockMode(inner.write, of)
         """Alone. `lease.downgrade()` goes on as a reader."""
-
-    @property
-    def name(self) -> str:
-        """The name, as given."""
-        return self.read.name
 
 
 @final

@@ -48,7 +48,7 @@ def main(redis_url: str = "redis://localhost") -> None:
     for process in nodes.values():
         process.start()
     for how in ("leads", "leads at once"):
-        assert elections.poll(10), "nobody leads"
+        assert elections.poll(10), "no node leads"
         leader = elections.recv()
         print(leader, how, flush=True)
         nodes[leader].terminate()  # SIGTERM

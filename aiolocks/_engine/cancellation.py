@@ -42,8 +42,8 @@ class BodyTask:
     """The task inside one block, from the entry of the block until it is left.
 
     Its state is `task`, `over`, and `_sent`: the cancellations sent. Invariant: while `_sent` grows, the lease is lost
-    and `_timer` or `_waiters` is set. It must not refer to the
-    `Lease` or the `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
+    and `_timer` or `_waiters` is set. It must not refer to the `Lease` or the `Block`: the watchdog keeps the
+    `LeaseState`, which keeps this, and a dropped lease would stay.
     """
 
     __slots__ = (

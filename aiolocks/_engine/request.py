@@ -1,4 +1,4 @@
-"""One request for a lease: what is asked, and what is known of the server's answers. Pure: it sends nothing.
+"""One request for a lease: its terms, and the answers of the server so far. Pure: it sends nothing.
 
 `Phase` says how far it has come:
 
@@ -101,7 +101,7 @@ _NEW, _SENT, _ANSWERED, _GRANTED = Phase.NEW, Phase.SENT, Phase.ANSWERED, Phase.
 
 
 class Terms(NamedTuple):
-    """What is asked for."""
+    """The length and the permits that a caller asks for."""
 
     ttl: float  # seconds that the lease lasts on the server
     ttl_ms: int

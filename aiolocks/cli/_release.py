@@ -7,11 +7,12 @@ import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redis.exceptions import RedisError
 
 from .._core.errors import AcquireTimeoutError
+from .._core.kinds import KINDS
 from .._core.values import Holder
 from .._manager import LockManager
 from . import _arguments, _names
@@ -144,24 +145,14 @@ def _would(arguments: argparse.Namespace, found: _names.Name) -> str:
 
 
 def _primitive(locks: LockManager, found: _names.Name, prefix: str) -> _Revocable:
-    name = found.name
-    if found.kind == "semaphore":
-        return locks.semaphore(name, found.limit or 1, prefix=prefix)
-    if found.kind == "rlock":
-        return locks.rlock(name, prefix=prefix)
-    if found.kind == "rwlock":
-        return locks.rwlock(name, prefix=prefix).write
-    if found.kind == "multilock":
-        return locks.multilock([name], prefix=prefix)
-    if found.kind == "hierarchy":
-        return locks.hierarchical(name, prefix=prefix).write
-    if found.kind == "election":
-        return locks.election(name, prefix=prefix)
-    if found.kind == "once":
-        return locks.once(name, keep=0, prefix=prefix)
-    if found.kind == "redlock":
+    [kind] = (kind for kind in KINDS if kind.name == found.kind)
+    if kind.quorum:
         raise Unusable("a Redlock is on several servers: revoke() of the library asks them all")
-    return locks.lock(name, prefix=prefix)
+    given: dict[str, Any] = {"semaphore": {"limit": found.limit or 1}, "once": {"keep": 0}}.get(kind.name, {})
+    name = [found.name] if kind.name == "multilock" else found.name
+    made: Any = getattr(locks, kind.method)(name, prefix=prefix, **given)
+    mode: _Revocable = made.write if kind.modes else made
+    return mode
 
 
 def _report(

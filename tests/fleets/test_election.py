@@ -68,7 +68,7 @@ async def seconds_until_led(election: Election, since: float, gone: int = 0) -> 
         leader = await election.leader()
         if leader is not None and leader.pid not in (None, gone):
             return time.monotonic() - since, leader.pid or 0
-        assert time.monotonic() < since + 60, "nobody leads"
+        assert time.monotonic() < since + 60, "no node leads"
         await asyncio.sleep(0.005)
 
 

@@ -1,4 +1,4 @@
-"""`aiolocks run NAME --again -- COMMAND…`: the command is started anew whenever this host is elected."""
+"""`aiolocks run NAME --again -- COMMAND…`: the command is started again whenever this host is elected."""
 
 import signal
 import time
