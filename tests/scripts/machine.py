@@ -105,8 +105,9 @@ class ScriptMachine(RuleBasedStateMachine):
     def _compare_told(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant]) -> None:
         model = self.model
         turns = [(turn.asker.home, Grant(turn.asker.who, turn.fence, turn.amount)) for turn in handed]
-        if model.looked_at == MOST_LOOKED_AT and (model.dead or model.standing):  # W21: there was no time for all
-            asked = {by} if model.dead else {by, model.queue()[0]}
+        if model.looked_at == MOST_LOOKED_AT and self.seen.queue:  # W21: there was no time for all, dead or alive
+            head = self.seen.queue[0]
+            asked = {by, *(session for session in self.sessions if session.name == head)}
             turns += [(session, MORE) for session in asked if session]
         model.looked_at = 0
         assert list(mine) == [grant for home, grant in turns if home == by]

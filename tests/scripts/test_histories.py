@@ -7,8 +7,9 @@ ones.
 
 import faulthandler
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import ClassVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import hypothesis
 import pytest
@@ -26,6 +27,8 @@ from tests.support.seeds import seed_of_run
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(0 if LONG else 300)]
+
+H = TypeVar("H", bound=History)
 
 _ASKER = st.integers(0, ASKERS - 1)
 _TICKET = st.none() | st.sampled_from([1, 2**52]) | _ASKER
@@ -202,15 +205,34 @@ class _Drawn:
         return next(self._values)
 
 
-@pytest.fixture
-def history(server: RedisServer) -> Iterator[SemaphoreHistory]:
-    """A semaphore's, with simple names: what a script leaves undone, the next re-check has to do."""
+@contextmanager
+def begun(machine: type[H], model: Model, server: RedisServer) -> Iterator[H]:
+    """Begin one that a test plays by hand, with simple names."""
     with Redis.from_url(server.url) as redis, limited(redis) as clients:
         shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
-        history: SemaphoreHistory = type("SemaphoreHistory", (SemaphoreHistory,), shared)()
-        history.set_up(Model(0, exclusive=False), cast("st.DataObject", _Drawn([1, 1, 1, 1, 1, 1, 2, 1])))
+        history: H = type(machine.__name__, (machine,), shared)()
+        history.set_up(model, cast("st.DataObject", _Drawn([1, 1, 1, 1, 1, 1, 2, 1])))
         yield history
         history.teardown()
+
+
+@pytest.fixture
+def history(server: RedisServer) -> Iterator[SemaphoreHistory]:
+    """A semaphore's: what a script leaves undone, the next re-check has to do."""
+    with begun(SemaphoreHistory, Model(0, exclusive=False), server) as history:
+        yield history
+
+
+def test_a_session_that_died_behind_many_others_is_looked_for_again(server: RedisServer) -> None:
+    """W21: a script that had no time for all of the queue says so, even if only the dead are left."""
+    with begun(MutexHistory, Model(1, exclusive=True), server) as history:
+        history.acquire_briefly(number=0, again=False)
+        history.acquire_briefly(number=3, again=False)
+        history.a_lease_lapses(0)
+        history.acquire_briefly(number=0, again=False)
+        history.many_sessions_have_died(0)
+        history.a_session_dies(0)
+        history.everybody_leaves(0)
 
 
 def test_a_recheck_brings_leases_down_after_the_last_permit_was_given(
