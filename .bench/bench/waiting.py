@@ -7,6 +7,7 @@ tasks did: a line of JSON with the number of bytes, then those bytes (see `turns
 import asyncio
 import itertools
 import json
+import os
 import sys
 import time
 from array import array
@@ -98,8 +99,8 @@ def main() -> None:
     orders = json.loads(sys.stdin.readline())
     errors, data = event_loops.run(orders["loop"], _run(orders))
     print(json.dumps({"errors": errors, "size": len(data)}), flush=True)
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    while data:  # `BufferedWriter.write` loses what is left when the process is stopped in the middle of it
+        data = data[os.write(sys.stdout.fileno(), data) :]
 
 
 if __name__ == "__main__":
