@@ -5,7 +5,7 @@ the request may have been run, the connection is closed, and the caller gets red
 """
 
 import re
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from typing import Any, TypeGuard, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -112,13 +112,14 @@ def grants_in(grants: RawReply) -> list[Grant]:
     Raises:
         ValueError, TypeError: No script of this library returns such a reply.
     """
+    found: list[Grant] = []
     if type(grants) is int:
-        return []
-    if not is_list(grants):
+        return found
+    fields: Iterator[RawReply] = iter(grants)
+    if not isinstance(grants, (list, tuple)):
         raise TypeError
-    fields, found = iter(grants), list[Grant]()
-    for token, fence, amount in zip(fields, fields, fields, strict=True):
+    for token in fields:
         if type(token) is not bytes:
             raise TypeError
-        found.append((token, int(fence), int(amount)))
+        found.append((token, int(next(fields, "")), int(next(fields, ""))))
     return found

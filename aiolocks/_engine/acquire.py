@@ -7,9 +7,8 @@ undo of the request begins before the caller learns of it (P7). It goes on in th
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from redis.exceptions import RedisError
@@ -71,31 +70,43 @@ class Acquisition:
 
         A lease taken *by_hand* is the caller's to release, also by the name. If the lease is for a *block*, that opens.
         """
-        return self._acquire(handle, by_hand, block, self._raise_busy)
+        return self._acquire(handle, by_hand, block, Acquisition._raise_busy)
 
     def try_acquire(self, handle: Callable[[LeaseState], L], *, by_hand: bool = False) -> Coroutine[Any, Any, L | None]:
         """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
-        return self._acquire(handle, by_hand, None, lambda: None)
+        return self._acquire(handle, by_hand, None, lambda _: None)
 
     async def _acquire(
-        self, handle: Callable[[LeaseState], L], by_hand: bool, block: "ExitHandle | None", busy: Callable[[], B]
-    ) -> L | B:
+        self, handle: Callable[[LeaseState], L], by_hand: bool, block: "ExitHandle | None",
+        busy: "Callable[[Acquisition], B]",
+    ) -> L | B:  # fmt: skip
         """Return the handle of the lease, or the result of *busy* if it is busy and the request does not wait."""
-        context, closing, state = self.context, self.closing, None
+        context, closing = self.context, self.closing
+        state = task = None
         waiting = None if closing is None else closing.begin(self.grantor.kind, self.grantor.name)
         report = None
         if events.listeners or events.log.isEnabledFor(logging.DEBUG):  # its level can change at any time
             report = self._report = begin(self.grantor, self.request)
         try:
-            wait = self.wait_granted
+            confirming = None
             for option in self.request.extensions:
                 if option.confirms:  # defect: W13-asked
-                    wait = partial(self._wait_confirmed, option)
-            if self.timeout:
-                async with asyncio.timeout(self.timeout):
-                    granted = await wait()
+                    confirming = option
+            if self.timeout or confirming:
+                granted = await self._wait_in_time(confirming)
             else:
-                granted = await wait()
+                try:  # the first turn of `wait_granted`, nearly always the last: without a coroutine of its own
+                    try:
+                        answer = await self._ask()
+                    except UNCERTAIN as error:
+                        answer = await self._ask_again(error)
+                except WithdrawnError:
+                    self.take_fresh_token()
+                    answer = None
+                if isinstance(answer, Granted) and not self._late(answer):
+                    granted = answer
+                else:
+                    granted = await self.wait_granted(answer)
             if report is None and events.listeners:
                 report = self._report = Report(self.grantor)
             if granted is not None:
@@ -124,8 +135,8 @@ class Acquisition:
             closing.end(waiting, None)
         if state is not None:
             lease = handle(state)
-            if by_hand and self.task is not None:
-                context.holdings.add(self.task, state, lease)
+            if task is not None:
+                context.holdings.add(task, state, lease)
             if report is not None:
                 # Before the block checks the clock, and may find the lease lost.
                 state.emit("acquired", report.waited(self.request, state.validity.begun))
@@ -138,7 +149,7 @@ class Acquisition:
         if request.unanswered:  # an attempt without a reply may still reach Redis
             context.undo(self.grantor, request, context.clock() + request.undo_for)
         self.grantor.forget(request)
-        return busy()
+        return busy(self)
 
     def _raise_busy(self) -> NoReturn:
         if self._report is not None:
@@ -147,32 +158,42 @@ class Acquisition:
 
     # Asking, and waiting for the grant.
 
-    async def wait_granted(self) -> Granted | None:
+    def _ask(self) -> Awaitable[Answer]:
+        request = self.request
+        # From now on a grant of this token is wanted.
+        self.context.tokens[request.token] = request  # defect: W5-awaited
+        return self.grantor.grant(request)
+
+    def _late(self, granted: Granted) -> bool:
+        """Whether less than half of the TTL is left."""
+        terms = self.request.terms
+        # equivalent: comparison, exactly half is neither
+        return granted.valid_from + terms.valid_for - self.context.clock() < terms.ttl / 2
+
+    async def wait_granted(self, answer: Answer | None = None) -> Granted | None:
         """Ask, wait for the grant, and make sure that at least half of the TTL is left.
 
-        Return None if the lease is busy, and the request does not wait.
+        Return None if the lease is busy, and the request does not wait. *answer* is the one to an attempt just made.
         """
-        context, grantor = self.context, self.grantor
         while True:
-            request = self.request
-            # From now on a grant of this token is wanted.
-            context.tokens[request.token] = request  # defect: W5-awaited
             try:
-                try:
-                    answer = await grantor.grant(request)
-                except UNCERTAIN as error:
-                    answer = await self._ask_again(error)
+                if answer is None:
+                    try:
+                        answer = await self._ask()
+                    except UNCERTAIN as error:
+                        answer = await self._ask_again(error)
                 if isinstance(answer, Busy):
                     return None
+                request = self.request
                 granted = answer if isinstance(answer, Granted) else await request.turn
-                # equivalent: comparison, exactly half is neither
-                if granted.valid_from + request.terms.valid_for - context.clock() >= request.terms.ttl / 2:
+                if not self._late(granted):
                     return granted
-                late = await self._extend_late(granted)
-                if late is None or late.valid_from + request.terms.valid_for > context.clock():
-                    return late
+                extended = await self._extend_late(granted)
+                if extended is None or extended.valid_from + request.terms.valid_for > self.context.clock():
+                    return extended
             except WithdrawnError:
                 pass
+            answer = None
             self.take_fresh_token()
 
     async def _extend_late(self, granted: Granted) -> Granted | None:
@@ -199,6 +220,14 @@ class Acquisition:
         request = self.request
         self.context.undo(self.grantor, request, self.context.clock() + request.undo_for)
         self.request = request.again()
+
+    async def _wait_in_time(self, confirming: Extension | None) -> Granted | None:
+        """Do as `wait_granted`, within the caller's time; the option that is *confirming* has to do so."""
+        wait = self.wait_granted() if confirming is None else self._wait_confirmed(confirming)
+        if not self.timeout:
+            return await wait
+        async with asyncio.timeout(self.timeout):
+            return await wait
 
     async def _wait_confirmed(self, option: Extension) -> Granted | None:
         """Wait for the grant, and until the *option* that asks for more has confirmed it."""

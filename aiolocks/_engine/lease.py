@@ -172,18 +172,17 @@ class Lease(NameHints):
         state = self._state
         now = state.context.clock()
         valid = state.end(now)
+        release = state.release_on_server(now, RELEASE_TIMEOUT if valid else None)  # first, as others wait for it
         state.unlist()
-        release = state.release_on_server(now, RELEASE_TIMEOUT if valid else None)
         if not valid:
             return False
         if release is None or release.waited is None:  # other holds share the lease, so there is nothing to wait for
             return True
         await release.waited
-        try:
-            ended = release.outcome()
-        except Exception:  # the text is made only here, because it takes time
+        if not release.done or release.trouble is not None:
             with Doing(f"releasing {state.what}"):
-                raise
+                release.outcome()  # raises
+        ended = release.ended
         if ended is False:
             log.warning("%s", state.error(GONE_FROM_SERVER))
         return ended is not False  # P10: with None, an earlier try without a reply may have ended it

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from types import CoroutineType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, final
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, final
 
 from .._core.background import T_co, Wrapped
 from .._core.hints import mark_coroutine_function
@@ -17,6 +17,7 @@ from .lease import Hold, Lease
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 MYPY = False
 """mypy treats this as True. It reports a truth test of a type without `__bool__`; pyright reports one of a type whose
@@ -97,19 +98,22 @@ class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
     Its state is `_hold`, which is made when it is first entered. Invariant: the coroutine is closed by then.
     """
 
-    __slots__ = ("_hold", "_make_hold", "_of")
+    __slots__ = ("_hold", "_make_hold", "_of", "_terms")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Lease], make_hold: Callable[[], Hold], of: object) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Lease], make_hold: Callable[[*Ts], Hold], of: object, *terms: *Ts
+    ) -> None:
+        """*make_hold* returns the block, of the *terms* that the *coroutine* asks for."""
         self._coroutine = coroutine
         self._right = ACQUIRE
-        self._make_hold, self._of = make_hold, of
+        self._make_hold, self._of, self._terms = make_hold, of, terms
         self._hold: Hold | None = None
 
     def __aenter__(self) -> "CoroutineType[Any, Any, Lease]":
         """Enter a block; see `Hold`."""
         if self._hold is None:
             self._coroutine.close()  # it has not started
-            self._hold = self._make_hold()
+            self._hold = self._make_hold(*self._terms)
         return self._hold.__aenter__()
 
     def __aexit__(

@@ -105,13 +105,16 @@ class Release:
         self.on_refused: Callable[[], None] | None = None
         """Called each time that the server refuses it."""
         if wait is not None:
-            _ = self.wait(until if until < now + wait else now + wait)
+            self.waited = undos.loop.create_future()
+            self.due = due = until if until < now + wait else now + wait
+            if due < undos.waits.next_due:
+                undos.waits.arm(due, now)
         if undos.closed or undos.loop.is_closed():
             grantor.forget(request)  # also its parts, which nothing will undo
             self.finish(RedisConnectionError("the session has ended"))
         else:
             undos.under_way[request.token] = self
-            grantor.undo(request, self.on_result)
+            grantor.undo(request, self)
 
     def wait(self, until: float) -> "asyncio.Future[None]":
         """Return a new `waited`, for one caller that waits until then at most."""
@@ -174,25 +177,26 @@ class Release:
 
     def try_now(self) -> None:
         """Try again, without waiting for the end of the pause."""
-        self._end_pause()
-        if not self.done:
-            self._grantor.undo(self._request, self.on_result)
-
-    def _end_pause(self) -> None:
         if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-            key = self._grantor.kind, self._grantor.name
-            pausing = self._undos.pausing[key]
-            del pausing[self]
-            if not pausing:
-                del self._undos.pausing[key]
+            self._end_pause(self._pause)
+        if not self.done:
+            self._grantor.undo(self._request, self)
+
+    def _end_pause(self, pause: asyncio.TimerHandle) -> None:
+        pause.cancel()
+        self._pause = None
+        key = self._grantor.kind, self._grantor.name
+        pausing = self._undos.pausing[key]
+        del pausing[self]
+        if not pausing:
+            del self._undos.pausing[key]
 
     def _try(self) -> None:
         self._failures += 1
         self.try_now()
 
-    def on_result(self, ended: bool | Exception) -> None:
+    def __call__(self, ended: bool | Exception) -> None:
+        """Take the answer to a try, or why there is none."""
         if self.done:
             return
         if isinstance(ended, bool):
@@ -215,7 +219,8 @@ class Release:
         """Be done, with `ended` or `trouble`."""
         if self.done:
             return
-        self._end_pause()
+        if self._pause is not None:
+            self._end_pause(self._pause)
         self._undos.under_way.pop(self._request.token, None)
         self.done = True
         if result is None or isinstance(result, bool):

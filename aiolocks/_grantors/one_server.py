@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -40,7 +40,7 @@ from .wakeups import SessionAddress, Wakeups
 if TYPE_CHECKING:
     from .session import Servers
 
-_ANSWERED = Phase.ANSWERED  # looked up in half the time
+_ANSWERED, _GRANTED = Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
 
 _REFUSED = -1
 
@@ -190,29 +190,30 @@ class RedisGrantor:
     def _is_release(self, call: PendingCall) -> bool:
         return call.gives_way and isinstance(call.command, NamedScript) and call.command.key == self._base
 
-    def _address(self, request: Request) -> SessionAddress:
-        """Return as whom the session asks about *request*."""
-        queues = self._queues
-        line = queues.get(self._base) if queues else None
-        if line is None:
-            channels, ttl = self.keys.channels, request.terms.ttl
-            return self.servers.addresses.get((channels, ttl)) or self.wakeups().address(channels, ttl)
-        return line.address()
+    def _address(self, request: Request, line: WaitQueue | None) -> SessionAddress:
+        """Return as whom the session asks about *request*; *line* is the queue of its waiters."""
+        if line is not None:
+            return line.address()
+        channels, ttl = self.keys.channels, request.terms.ttl
+        return self.servers.addresses.get((channels, ttl)) or self.wakeups().address(channels, ttl)
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
-        address = self._address(request)
+        line = self._queues.get(self._base) if self._queues else None
+        address = session, channels, life_ms = self._address(request, line)
         number = request.place.ticket
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
-        line = self._queues.get(self._base) if self._queues else None
-        if (
-            line is not None and ticket == 0 and self._scripts.short_reply and line.knows(address) and not request.tried
-            and (not request.extensions or all(extension.answered_briefly for extension in request.extensions))
-        ):  # fmt: skip
-            ticket = _BRIEFLY
-        args: Arguments = (request.token, request.terms.ttl_ms, request.terms.permits, ticket, *address)
+        brief = (
+            line is not None and ticket == 0 and self._scripts.short_reply and line.knows(address)
+            and request.phase < _ANSWERED and not request.unanswered
+        )  # fmt: skip
+        more: Arguments = ()
         for extension in request.extensions:
-            args += extension.arguments()
-        return args
+            more += extension.arguments()
+            brief = brief and extension.answered_briefly
+        terms = request.terms
+        ticket = _BRIEFLY if brief else ticket
+        args: Arguments = (request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms)
+        return args + more if more else args
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
@@ -265,12 +266,13 @@ class RedisGrantor:
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request, *, overtook: bool) -> Answer | None:
         if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
-            if not reply or call.args[3] != _BRIEFLY:
+            args = call.args
+            if not reply or args[3] != _BRIEFLY:
                 raise ValueError
-            request.queued(-reply, call.sent_at, 0, cast("bytes", call.args[4]))
+            request.queued(-reply, call.sent_at, 0, args[4])
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
-                self.queue.join_others(request)
+                (self._queues.get(self._base) or self.queue).join_others(request)
             return None if turned else Queued()
         verdict = reply[0]
         if verdict == b"withdrawn":
@@ -284,7 +286,7 @@ class RedisGrantor:
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
             check_numbers(busy_ms, fence, subscribers)
-            request.queued(ticket, call.sent_at, fence, cast("bytes", call.args[4]))
+            request.queued(ticket, call.sent_at, fence, call.args[4])
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
@@ -326,8 +328,9 @@ class RedisGrantor:
         more: Arguments = ()
         for extension in request.extensions:
             more += extension.arguments(again=True)
+        address = self._address(request, self._queues.get(self._base))
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
-        return request.token, request.terms.ttl_ms + 1, request.terms.permits, ~0, *self._address(request), *more
+        return request.token, request.terms.ttl_ms + 1, request.terms.permits, ~0, *address, *more
 
     def submit_recheck(
         self, address: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
@@ -355,16 +358,16 @@ class RedisGrantor:
         return self._scripts.reading(self._base, request)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        line = self._queues.get(self._base) if self._queues else None
-        if line is not None or request.unanswered:  # else no turn is awaited
+        if request.phase is not _GRANTED or request.unanswered:  # else it does not wait
+            line = self._queues.get(self._base)
             if line is not None:
                 line.leave(request)
             request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
             for asked in request.unanswered:
                 asked.abandon()
-        if request.phase < _ANSWERED and not request.unanswered:
-            tell(False)  # nothing ever left
-            return
+            if request.phase < _ANSWERED and not request.unanswered:
+                tell(False)  # nothing ever left
+                return
         route, pipeline = self.route, self.route.pipeline
         patience = pipeline.undo_patience_after(request.silences) if request.silences else pipeline.undo_patience
         link = pipeline.ready
@@ -374,18 +377,17 @@ class RedisGrantor:
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
-        tombstone_ms = 0
+        tombstone_ms, line = 0, self._queues.get(self._base)
+        session, channels, life_ms = self._address(request, line)
+        session = request.place.session or session  # a session that polls may have another name by now
         if request.unanswered and any(asked.link is not link for asked in request.unanswered):  # defect: W10-late
             # A request that went over another connection may still come after this one.
             tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
-        session, channels, life_ms = self._address(request)
-        session = request.place.session or session  # a session that polls may have another name by now
         for asked in request.unanswered:
-            if len(asked.args) > 4:
-                session = cast("bytes", asked.args[4])
+            if asked.link is not None and len(asked.args) > 4:
+                session = asked.args[4]
         entry = request.queue_terms() if request.extensions else request.terms.text
-        waits = 1 if self._queues and self._base in self._queues else 0
-        args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms, waits)
+        args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms, 0 if line is None else 1)
         for extension in request.extensions:
             args += extension.release_arguments()
         return args
@@ -402,8 +404,8 @@ class RedisGrantor:
             if call.link is not None and not isinstance(reply, ResponseError):
                 request.undo_unanswered()
             tell(reply)
-        else:
-            ended, *grants = cast("bytes", reply).split()
+        elif isinstance(reply, bytes):
+            ended, *grants = reply.split()
             if ended not in {b"0", b"1"} or not grants:
                 raise ValueError
             self.deliver(grants)  # defect: W5-dispatched
@@ -415,6 +417,8 @@ class RedisGrantor:
                 request.undone(ended=ended == b"1")
             # The new holder goes first, a turn of the loop ahead: all others wait for it to let go.
             self.context.loop.call_soon(tell, ended == b"1")
+        else:
+            raise TypeError
 
     def guarding(self, request: Request) -> Holding:
         record = self.keys.part(b"g:" + request.token)
@@ -479,16 +483,11 @@ class RedisGrantor:
     def deliver_grant(self, token: bytes, fence: int, amount: int) -> None:
         """Take a grant, or a refusal, that was addressed to a token of this session."""
         request = self.context.tokens.get(token)
-        if fence == _MORE:
-            self.queue.hand_over()  # defect: W21-hand-over
-        elif fence == _LATER:
-            self.queue.look_again(amount)
+        if fence < 0:
+            self._take_notice(request, fence, amount)
         elif request is None:
-            if fence > 0:  # defect: W5-stray
+            if fence > 0:
                 self._return_stray_grant(token, amount / 1000)
-        elif fence == _REFUSED:
-            self._leave_line(request)
-            request.fail(request.refused(self.kind, self.name, amount))
         elif fence - request.place.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
             self.queue.recheck()  # W5: only the server's answer makes such a grant believed
         elif request.grant(fence):
@@ -497,10 +496,19 @@ class RedisGrantor:
                 line.wakeups.message_arrived()
                 line.leave(request)
 
+    def _take_notice(self, request: Request | None, notice: int, amount: int) -> None:
+        if notice == _MORE:
+            self.queue.hand_over()  # defect: W21-hand-over
+        elif notice == _LATER:
+            self.queue.look_again(amount)
+        elif notice == _REFUSED and request is not None:
+            self._leave_line(request)
+            request.fail(request.refused(self.kind, self.name, amount))
+
     def _return_stray_grant(self, token: bytes, ttl: float) -> None:
         """Give back a lease that no caller here wants: at once, rather than when it expires."""
         undos = self.context.undos
-        if token not in undos.under_way:
+        if token not in undos.under_way:  # defect: W5-stray
             stray = Request(ttl, 1, wait=False, token=token)  # equivalent: True, it is never sent
             stray.was_reached()
             Release(undos, self, stray, self.context.clock() + ttl)

@@ -12,7 +12,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, final
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -146,7 +146,7 @@ class WaitQueue:
 
     def expect(self, request: Request) -> None:
         """W3: record the TTL of a request before it is sent. It bounds the time between signs of life."""
-        interval = recheck_interval(request.terms.ttl)
+        interval = request.terms.recheck
         if interval < self._interval or not self.waiting:
             self._set_interval(interval)
 
@@ -172,9 +172,9 @@ class WaitQueue:
             servers.grantors[self._base] = self._grantor
         if sent is not None:
             self._last_sent_address, self._busy_ms = sent, busy_ms
-            self._names.add(cast("bytes", sent[0]))
+            self._names.add(sent[0])
         self.waiting[request.token] = request
-        self._set_interval(min(self._interval, recheck_interval(request.terms.ttl)))  # defect: W3-shortest
+        self._set_interval(min(self._interval, request.terms.recheck))  # defect: W3-shortest
         if len(self._names) > 1:  # they asked at the same time, before there was a queue
             self._address = None
             self.address()
@@ -275,7 +275,7 @@ class WaitQueue:
             if request.turn.done():  # defect: W8-left
                 continue
             if answer > 0:
-                request.queued(answer, call.sent_at, fence, cast("bytes", call.args[0]))
+                request.queued(answer, call.sent_at, fence, call.args[0])
                 request.busy_for_ms(busy_ms)
                 objections = (extension.objection(limit[0]) for extension in request.extensions if limit)
                 objection = next((found for found in objections if found is not None), None)

@@ -7,7 +7,6 @@ one object.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -96,11 +95,12 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         return Hold(lambda: self._new_acquisition(seconds, permits, entering=True).acquire(Lease), self)
 
     def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
-        return Acquiring(self._acquire(timeout, permits), partial(self._hold, timeout, permits), self)
+        return Acquiring(self._acquire(timeout, permits), self._hold, self, timeout, permits)
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the holder; another task may have called `acquire`.
-        return await self._new_acquisition(self._timeout(timeout), permits, entering=True).acquire(Lease, by_hand=True)
+        seconds = self._options.acquire_timeout if timeout is UNSET else self._timeout(timeout)
+        return await self._new_acquisition(seconds, permits, entering=True).acquire(Lease, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(self._session().context, asyncio.current_task()):

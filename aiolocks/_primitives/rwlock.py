@@ -90,8 +90,9 @@ class RWLockMode(Acquirable):
         return f"RWLock.{self._word}"
 
     def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
-        changes = ModeChanges(self._closing, self._of_upgrades)
-        return replace(super()._new_acquisition(timeout, permits, entering=entering), changes=changes)
+        acquisition = super()._new_acquisition(timeout, permits, entering=entering)
+        acquisition.changes = ModeChanges(self._closing, self._of_upgrades)
+        return acquisition
 
     @must_await(LOCKED)
     async def locked(self) -> bool:

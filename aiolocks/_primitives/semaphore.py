@@ -57,6 +57,9 @@ class _Declaration(Extension):
         self._declares = False  # a second declaration could undo a `resize` in between
         return (self._limit, 1)
 
+    def held(self) -> None:
+        return None
+
     def not_run(self, args: Sequence[Any]) -> None:
         self._declares = args[_DECLARE] == 1
 

@@ -109,7 +109,7 @@ class PendingCall:
     """
 
     __slots__ = (
-        "_args", "abandoned", "command", "due", "gives_way", "link", "patience", "receiver", "redirect", "reply_to",
+        "abandoned", "args", "command", "due", "gives_way", "link", "patience", "receiver", "redirect", "reply_to",
         "sent_at", "subject", "whole",
     )  # fmt: skip
 
@@ -124,7 +124,8 @@ class PendingCall:
         subject: Any, reply_to: Any, whole: bool = False,
     ) -> None:  # fmt: skip
         self.command = command
-        self._args = args
+        self.args: Any = args
+        """Those with which it left; before that, it may be a function that makes them."""
         self.receiver: CallReceiver | None = receiver
         self.patience = patience
         self.subject, self.reply_to = subject, reply_to
@@ -135,18 +136,13 @@ class PendingCall:
         self.redirect: Redirect | None = None
         """On a Cluster, sends the call where a refusal points."""
 
-    @property
-    def args(self) -> Arguments:
-        """Those with which it left, if it has."""
-        return () if callable(self._args) else self._args
-
     def send(self, link: Connection, now: float) -> None:
         self.sent_at, self.due = now, now + self.patience  # equivalent: sign, it only looks too early
         command = self.command
         try:
-            args = self._args
-            if callable(args):
-                args = self._args = args(self.subject, link)  # the same if it is sent again
+            if callable(self.args):
+                self.args = self.args(self.subject, link)  # the same if it is sent again
+            args: Arguments = self.args
             if command.name in link.loaded and not self.whole:
                 packed = command.evalsha(args)
             else:

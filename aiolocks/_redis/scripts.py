@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import cast, final
+from typing import Any, cast, final
 
 import hiredis
 
@@ -54,7 +54,8 @@ _SUFFIXES = {
 _COMPLETED_BY = {"waiters": "session", "tombstone": "token"}
 """The argument with which the text of these keys ends."""
 
-Arguments = tuple[bytes | int, ...]
+Arguments = tuple[Any, ...]
+"""Each is bytes or a number."""
 
 Templates = dict[tuple[bytes | int, Arguments], list[bytes]]
 
