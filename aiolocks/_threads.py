@@ -7,7 +7,7 @@ Ctrl-C, nothing stays behind:
 
 | the call is | what the interruption does                                                         |
 | ----------- | ---------------------------------------------------------------------------------- |
-| MADE        | it is never posted                                                                 |
+| MADE        | it is never posted, unless it releases something                                   |
 | POSTED      | it never begins                                                                    |
 | RUNNING     | it is cancelled, and gives back what it has acquired, like any cancelled coroutine |
 | ANSWERED    | its result is given back, by `undo`                                                |
@@ -90,7 +90,7 @@ class Call(Generic[T]):
     """One call of a thread.
 
     Its state is `_progress`, and `_over` once its thread was interrupted and waits for an item in it. Invariant: only
-    the loop changes it, once `result` has begun.
+    the loop changes these, once `result` has begun.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class Call(Generic[T]):
         self._make, self._undo, self._certain = make, undo, certain
         self._progress = _Progress.MADE
         self._over: queue.SimpleQueue[None] | None = None
+        self._given_up = False
         self._task: asyncio.Task[Any] | None = None
         self._job: asyncio.Future[Callable[[], Any]] | None = None
         self._loop: _loop_thread.Loop | None = None
@@ -141,11 +142,12 @@ class Call(Generic[T]):
                     raise RuntimeError("this process is a fork: only its parent gets the answer to this call")
                 caller.waits = True
         except BaseException:
-            if not caller.loop.inherited:
-                over = queue.SimpleQueue[None]()  # it has no lock that another interruption could leave locked
-                caller.loop.post(self._abandon, caller.calls, over)
-                with contextlib.suppress(queue.Empty):
-                    over.get(timeout=_GRACE)
+            while not self._given_up:
+                try:
+                    self._give_up(caller)
+                except BaseException:  # the handler of a second signal, which was pending beside the first
+                    if self._given_up:
+                        raise
             raise
         finally:
             caller.waits = False
@@ -155,6 +157,16 @@ class Call(Generic[T]):
             finally:
                 self._error = None  # its traceback refers to this frame
         return self._value  # type: ignore[no-any-return]
+
+    def _give_up(self, caller: _Caller) -> None:
+        """Let the loop end it, as this thread was interrupted, and wait for that."""
+        over = queue.SimpleQueue[None]()  # it has no lock that another interruption could leave locked
+        if not caller.loop.inherited:
+            caller.loop.post(self._abandon, caller.calls, over)
+        self._given_up = True
+        if not caller.loop.inherited:
+            with contextlib.suppress(queue.Empty):
+                over.get(timeout=_GRACE)
 
     def _enter(self, caller: _Caller, apart: bool) -> None:
         self._progress = _Progress.POSTED
@@ -189,7 +201,9 @@ class Call(Generic[T]):
         self._over = over
         if self._job is not None:
             self._job.cancel()  # the thread does not run it
-        if self._progress is _Progress.MADE:
+        if self._progress is _Progress.MADE and self._certain:
+            calls.put_nowait(self)
+        elif self._progress is _Progress.MADE:
             over.put(None)  # the interruption came before it was posted
         elif self._progress is _Progress.ANSWERED:
             calls.put_nowait(Call(partial(self._give_back, over), certain=True))

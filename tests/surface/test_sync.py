@@ -18,7 +18,7 @@ import pytest
 import redis as redis_sync
 
 import aiolocks
-from aiolocks import AcquireTimeoutError, LeaseLostError, sync
+from aiolocks import AcquireTimeoutError, LeaseLostError, _loop_thread, sync
 from aiolocks._threads import Call
 from aiolocks.events import Event, on_event
 from aiolocks.sync import LockManager
@@ -46,12 +46,13 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
 @pytest.fixture
 def interrupts() -> Iterator[Callable[[float], None]]:
     """Interrupts the main thread after so many seconds."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted
 
     timers = list[threading.Timer]()
 
@@ -59,7 +60,7 @@ def interrupts() -> Iterator[Callable[[float], None]]:
         timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1)))
         timers[-1].start()
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
+    before = signal.signal(signal.SIGUSR1, _interrupt)
     yield after
     for timer in timers:
         timer.join()
@@ -397,6 +398,53 @@ def test_an_interrupted_wait_leaves_nothing_behind(
     lease.release()
     assert lock.try_acquire() is not None
     lock.release()
+
+
+def test_two_signals_that_come_together_leave_nothing_behind(
+    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
+) -> None:
+    """The handler of the second raises where the first exception has just been caught."""
+
+    def both() -> None:
+        signal.pthread_kill(here, signal.SIGUSR1)
+        signal.pthread_kill(here, signal.SIGUSR2)
+
+    here = threading.get_ident()
+    lock, before = locks.lock("a"), signal.signal(signal.SIGUSR2, _interrupt)
+    try:
+        lease = threads.submit(lock.acquire).result()
+        for _ in range(5):
+            timer = threading.Timer(0.03, both)
+            timer.start()
+            with pytest.raises(Interrupted):
+                lock.acquire()
+            timer.join()
+            until(lambda: lock.waiters() == ())
+        lease.release()
+        assert not lock.locked()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_block_whose_exit_is_interrupted_before_it_begins_is_left_all_the_same(
+    locks: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = locks.lock("a").hold()
+    hold.__enter__()
+    loop = _loop_thread.current
+    assert loop is not None
+    post = loop.post
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(loop, "post", post)
+        raise Interrupted
+
+    monkeypatch.setattr(loop, "post", interrupted)
+    with pytest.raises(Interrupted):
+        hold.__exit__(None, None, None)
+    with hold:
+        assert locks.lock("a").locked()
+    assert not locks.lock("a").locked()
 
 
 @pytest.mark.leaves_residue
