@@ -55,6 +55,7 @@ class SharedModel(Model):
         if verdict == "never":
             self._leave(asker, by)
             return "refused", []
+        self._clamp(seen, surely=False)  # an upgrade that is granted is judged by the leases beside it
         if wait:
             self._enqueue(asker, by, ticket, seen)
         handed: list[Handed] = []

@@ -6,7 +6,7 @@ ones.
 """
 
 import faulthandler
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, TypeVar, cast
@@ -119,6 +119,9 @@ class SharedHistory(History):
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         self.set_up(SharedModel(), data)
+
+    def set_up(self, model: Model, data: st.DataObject) -> None:
+        super().set_up(model, data)
         for number in range(1, ASKERS, 6):
             grown_from = self.askers[number - 1]
             self.askers[number - 1] = replace(grown_from, permits=U)
@@ -198,7 +201,7 @@ def explore(machine: type[History], server: RedisServer, *, examples: int, part:
 class _Drawn:
     """What `set_up` would draw: simple names, and how many permits each asker wants."""
 
-    def __init__(self, permits: list[int]) -> None:
+    def __init__(self, permits: Sequence[int]) -> None:
         self._values = iter(["aiolocks:", "orders:42", "", 20_000, [(30_000, number) for number in permits]])
 
     def draw(self, _: object) -> object:
@@ -206,12 +209,14 @@ class _Drawn:
 
 
 @contextmanager
-def begun(machine: type[H], model: Model, server: RedisServer) -> Iterator[H]:
+def begun(
+    machine: type[H], model: Model, server: RedisServer, permits: Sequence[int] = (1, 1, 1, 1, 1, 1, 2, 1)
+) -> Iterator[H]:
     """Begin one that a test plays by hand, with simple names."""
     with Redis.from_url(server.url) as redis, limited(redis) as clients:
         shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
         history: H = type(machine.__name__, (machine,), shared)()
-        history.set_up(model, cast("st.DataObject", _Drawn([1, 1, 1, 1, 1, 1, 2, 1])))
+        history.set_up(model, cast("st.DataObject", _Drawn(permits)))
         yield history
         history.teardown()
 
@@ -233,6 +238,14 @@ def test_a_session_that_died_behind_many_others_is_looked_for_again(server: Redi
         history.many_sessions_have_died(0)
         history.a_session_dies(0)
         history.everybody_leaves(0)
+
+
+def test_an_upgrade_brings_down_the_lease_that_it_grew_from(server: RedisServer) -> None:
+    """P9: a clock that stepped back had left that an hour ahead."""
+    with begun(SharedHistory, SharedModel(), server, permits=[S] * ASKERS) as history:
+        history.crowd([1, 0, 7])
+        history.the_clock_steps_back(0)
+        history.crowd([0, 1, 2])
 
 
 def test_a_recheck_brings_leases_down_after_the_last_permit_was_given(
