@@ -97,7 +97,7 @@ _START = "lease1."
 
 
 @final
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(slots=True, repr=False)
 class Offer:
     """The content of the text that `hand_off` returns: the names, the secret of the lease, and its TTL.
 

@@ -57,7 +57,7 @@ _WAKE_UP_INTERVAL = 0.01
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Renewal:
     """The next renewal of one lease, and the result of the last ones."""
 

@@ -25,7 +25,7 @@ def quorum_of(size: int) -> int:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Ballot:
     """The answers of *size* servers, or parts, to one question; *needed* of them must be yes.
 
@@ -112,7 +112,7 @@ def counting(size: int, needed: int, on_verdict: ResultCallback, *, patient: boo
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Part:
     """One of several requests that are one lease together, with its grantor."""
 

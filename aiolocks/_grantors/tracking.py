@@ -46,7 +46,7 @@ _TRACKING = PlainCommand("CLIENT", "TRACKING", "ON")
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Watch:
     """The key of a tracked lease, or of one part of it."""
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis as redis_sync
 
 from tests.support.children import hear_signals
 from tests.support.lateness import SLACK
@@ -120,11 +121,13 @@ def test_ctrl_c_ends_the_command_as_it_would_alone(shell: Shell) -> None:
         shell.sees(f"status {status}")
 
 
-def test_ctrl_c_while_it_waits_ends_it(shell: Shell) -> None:
+def test_ctrl_c_while_it_waits_ends_it(shell: Shell, server: RedisServer) -> None:
     shell.type("run tty -- sh -c 'echo begun; sleep 60' &")
     shell.sees("begun")
     shell.type("run tty -- echo never")
-    time.sleep(1)  # it has no way to say that it waits; earlier, Ctrl-C ends it as well
+    with redis_sync.Redis.from_url(server.url) as redis:
+        while not redis.exists("aiolocks:lock:{tty}:queue"):
+            time.sleep(0.05)
     shell.press(CTRL_C)
     shell.sees("status 130")
 
