@@ -16,7 +16,7 @@ import json
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, final
 from weakref import WeakValueDictionary
@@ -78,16 +78,14 @@ class Outcome:
 
 
 @final
-@dataclass(slots=True, eq=False, repr=False)
 class Record:
     """What is written of one run. *failure* names the exception of the function, if that failed."""
 
-    fence: int
-    at: float
-    fingerprint: str | None
-    failure: str | None
-    payload: bytes
-    _values: dict[int, object] = field(default_factory=dict[int, object], repr=False)
+    __slots__ = ("_values", "at", "failure", "fence", "fingerprint", "payload")
+
+    def __init__(self, fence: int, at: float, fingerprint: str | None, failure: str | None, payload: bytes) -> None:
+        self.fence, self.at, self.fingerprint, self.failure, self.payload = fence, at, fingerprint, failure, payload
+        self._values = dict[int, object]()
 
     def value(self, loads: Loads) -> object:
         """Return the value. All callers of this process with the same *loads* share one object."""
