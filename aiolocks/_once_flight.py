@@ -48,8 +48,9 @@ class Phase(Enum):
     PUBLISHING = "the function has ended, and its outcome is being written"
 
 
-_MIN_PAUSE, _MAX_PAUSE = 0.05, 0.25
-"""Shortest and longest interval between two reads while it waits for the lease, in seconds."""
+_MIN_PAUSE, _MAX_PAUSE = 0.05, 0.075
+"""Shortest and longest interval between two reads while it waits for the lease, in seconds: a GET of 5 µs for Redis, from
+each process that waits. With 250 ms, the last of 48 processes had the outcome after 340 ms; with 75 ms, after 175."""
 
 inside: "ContextVar[tuple[tuple[Flight, Caller], ...]]" = ContextVar("aiolocks_once", default=())
 """Whose functions have called the running code."""
@@ -93,12 +94,13 @@ class Flight:
                     self._task.cancel()
             raise
         finally:
+            if caller.timer is not None:
+                caller.timer.cancel()
             if self._leave(caller):
                 await self._end(self._task)
 
     def _leave(self, caller: Caller) -> bool:
         """Forget *caller*, and return whether it was the last one and had not been served."""
-        caller.stop_timer()
         return self._callers.pop(caller, self) is None and not self._callers
 
     def _too_late(self, caller: Caller) -> Exception:
@@ -273,7 +275,7 @@ class Flight:
             caller.seen = record.fence
             if caller is owner:
                 self._answer(caller, value, failed)
-            elif not caller.shares(record):
+            elif caller.fingerprint is not None and not caller.shares(record):
                 if kept:
                     self._answer(caller, error=mismatch(caller.once.name))
             elif failed is None:
@@ -293,7 +295,7 @@ def flight_of(key: Key, name: str) -> Flight:
         RuntimeError: Its function calls this, so it would wait for itself.
     """
     within = inside.get()
-    if any(flight.key == key and flight._owner is owner and flight.phase is Phase.RUNNING for flight, owner in within):
+    if within and any(flight.key == key and flight._owner is owner and flight.phase is Phase.RUNNING for flight, owner in within):
         raise RuntimeError(f"once {name!r}: its own function calls this, and would wait for itself")
     flight = flights.get(key)
     if flight is None:

@@ -131,7 +131,8 @@ class Caller:
         return math.inf if self.seen is None else self.seen
 
     def answer(self, value: object = None, error: BaseException | None = None) -> None:
-        self.stop_timer()
+        if self.timer is not None:
+            self.timer.cancel()
         if self.answered.done():
             return
         if error is None:
