@@ -156,12 +156,13 @@ class Once(NameHints):
         that caller waits for its end. An outcome that is being written then is still written.
         """
         given: object = function
-        if asyncio.iscoroutine(given):
-            given.close()
         if not callable(given):
+            if asyncio.iscoroutine(given):
+                given.close()
             raise TypeError("run() takes the function itself: run(fetch), or run(lambda: fetch(42)), not run(fetch())")
         seconds = self._lock._timeout(timeout)
-        check_fingerprint(fingerprint)
+        if fingerprint is not None:
+            check_fingerprint(fingerprint)
         self._check_open()
         loop, lock = asyncio.get_running_loop(), self._lock
         flight = flight_of((id(loop), id(lock._pool), lock._keys.base), lock.name)

@@ -295,7 +295,9 @@ def flight_of(key: Key, name: str) -> Flight:
         RuntimeError: Its function calls this, so it would wait for itself.
     """
     within = inside.get()
-    if any(flight.key == key and flight._owner is owner and flight.phase is Phase.RUNNING for flight, owner in within):
+    if within and any(
+        flight.key == key and flight._owner is owner and flight.phase is Phase.RUNNING for flight, owner in within
+    ):
         raise RuntimeError(f"once {name!r}: its own function calls this, and would wait for itself")
     flight = flights.get(key)
     if flight is None:
