@@ -44,6 +44,7 @@ class Loop:
         self._thread = threading.Thread(target=_run_loop, args=args, name="aiolocks.sync", daemon=True)
         self._thread.start()
         self._tasks, loop = ready.result()
+        self.closed = loop.is_closed
         # Nothing that takes a lock of Python: a thread that is interrupted can leave it locked, and so block the loop.
         self.post = loop.call_soon_threadsafe
 

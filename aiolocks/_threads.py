@@ -89,8 +89,8 @@ class _Progress(enum.Enum):
 class Call(Generic[T]):
     """One call of a thread.
 
-    Its state is `_progress`, and `_over` once its thread was interrupted and waits for an item in it. Invariant: only
-    the loop changes these, once `result` has begun.
+    Its state is `_progress`, and `_over` once its thread was interrupted. Invariant: only the loop changes these, once
+    `result` has begun.
     """
 
     def __init__(
@@ -103,8 +103,9 @@ class Call(Generic[T]):
         """
         self._make, self._undo, self._certain = make, undo, certain
         self._progress = _Progress.MADE
-        self._over: queue.SimpleQueue[None] | None = None
-        self._given_up = False
+        self._over = self._given_up = False
+        self._left: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Gets an item when nothing is left. It has no lock that another interruption could leave locked."""
         self._task: asyncio.Task[Any] | None = None
         self._job: asyncio.Future[Callable[[], Any]] | None = None
         self._loop: _loop_thread.Loop | None = None
@@ -160,13 +161,18 @@ class Call(Generic[T]):
 
     def _give_up(self, caller: _Caller) -> None:
         """Let the loop end it, as this thread was interrupted, and wait for that."""
-        over = queue.SimpleQueue[None]()  # it has no lock that another interruption could leave locked
-        if not caller.loop.inherited:
-            caller.loop.post(self._abandon, caller.calls, over)
+        try:
+            if not caller.loop.inherited:
+                caller.loop.post(self._abandon, caller.calls)
+        except RuntimeError:
+            if not caller.loop.closed():  # else it has ended, and nothing is left of this call
+                raise
+            self._given_up = True
+            return
         self._given_up = True
         if not caller.loop.inherited:
             with contextlib.suppress(queue.Empty):
-                over.get(timeout=_GRACE)
+                self._left.get(timeout=_GRACE)
 
     def _enter(self, caller: _Caller, apart: bool) -> None:
         self._progress = _Progress.POSTED
@@ -178,43 +184,45 @@ class Call(Generic[T]):
     async def run(self) -> None:
         task = self._task = asyncio.current_task()
         assert task is not None
-        if self._over is None or self._certain:
+        if not self._over or self._certain:
             self._progress, before = _Progress.RUNNING, task.cancelling()
             try:
                 self._value = await self._make()
             except Exception as error:
                 self._error = error
             except asyncio.CancelledError as error:
-                if self._over is None and (task.cancelling() > before or _loop_thread.exiting):
+                if not self._over and (task.cancelling() > before or _loop_thread.exiting):
                     raise  # the loop ends: threads that still wait at exit are stopped where they are
                 self._error = error
             if task.cancelling() > before:
                 task.uncancel()
             self._progress = _Progress.ANSWERED
-        if self._over is None:
+        if not self._over:
             self._inbox.put(None)
         else:
-            await self._give_back(self._over)
+            await self._give_back()
 
-    def _abandon(self, calls: "asyncio.Queue[Call[Any] | None]", over: "queue.SimpleQueue[None]") -> None:
-        """End it, as its thread was interrupted, and put an item in *over* when nothing of it is left."""
-        self._over = over
+    def _abandon(self, calls: "asyncio.Queue[Call[Any] | None]") -> None:
+        """End it, as its thread was interrupted. Two interruptions may have posted this twice."""
+        if self._over:
+            return
+        self._over = True
         if self._job is not None:
             self._job.cancel()  # the thread does not run it
         if self._progress is _Progress.MADE and self._certain:
             calls.put_nowait(self)
         elif self._progress is _Progress.MADE:
-            over.put(None)  # the interruption came before it was posted
+            self._left.put(None)  # the interruption came before it was posted
         elif self._progress is _Progress.ANSWERED:
-            calls.put_nowait(Call(partial(self._give_back, over), certain=True))
+            calls.put_nowait(Call(self._give_back, certain=True))
         elif self._progress is _Progress.RUNNING and self._task is not None and not self._certain:
             self._task.cancel()
 
-    async def _give_back(self, over: "queue.SimpleQueue[None]") -> None:
+    async def _give_back(self) -> None:
         if self._progress is _Progress.ANSWERED and self._error is None and self._undo is not None:
             with contextlib.suppress(Exception):  # the lease then ends with its TTL
                 await self._undo(self._value)
-        over.put(None)
+        self._left.put(None)
 
     def in_thread(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """Return a coroutine function that runs *function* in the thread, which waits for this call.
@@ -226,7 +234,7 @@ class Call(Generic[T]):
 
         async def run(*args: object) -> Any:
             loop = self._loop
-            if loop is None or self._over is not None or self._progress is not _Progress.RUNNING:
+            if loop is None or self._over or self._progress is not _Progress.RUNNING:
                 raise asyncio.CancelledError
             self._job = job = asyncio.get_running_loop().create_future()
             loop.jobs.add(job)

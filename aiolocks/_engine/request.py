@@ -192,6 +192,11 @@ class Request:
         return None if isinstance(self.obstacle, Exception) else self.obstacle
 
     @property
+    def settled(self) -> bool:
+        """Whether it is granted, and no answer or turn is awaited."""
+        return self.phase is _GRANTED and not self.unanswered and (self._turn is None or self._turn.done())
+
+    @property
     def tried(self) -> bool:
         """Whether an attempt was made before."""
         return self.phase >= _ANSWERED or bool(self.unanswered)  # defect: W5-tried

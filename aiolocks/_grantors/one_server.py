@@ -40,7 +40,7 @@ from .wakeups import SessionAddress, Wakeups
 if TYPE_CHECKING:
     from .session import Servers
 
-_ANSWERED, _GRANTED = Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
+_ANSWERED = Phase.ANSWERED  # looked up in half the time
 
 _REFUSED = -1
 
@@ -230,7 +230,7 @@ class RedisGrantor:
         if isinstance(reply, Exception):
             if call.link is None or was_not_run(reply):
                 request.not_run(call)
-                if call.link is not None:
+                if call.link is not None and call.command is self._grant:  # a verb has other arguments
                     for extension in request.extensions:
                         extension.not_run(call.args)
             elif isinstance(reply, ResponseError):
@@ -358,10 +358,10 @@ class RedisGrantor:
         return self._scripts.reading(self._base, request)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        if request.phase is not _GRANTED or request.unanswered:  # else it does not wait
-            line = self._queues.get(self._base)
-            if line is not None:
-                line.leave(request)
+        line = self._queues.get(self._base) if self._queues else None
+        if line is not None:
+            line.leave(request)
+        if not request.settled:
             request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
             for asked in request.unanswered:
                 asked.abandon()

@@ -158,3 +158,13 @@ async def test_a_shortage_of_replicas_that_ends_in_time_is_ridden_out(
         taken_at = await waiter
         await check_healed(own_server, own, kind, "replicated", lag.worst)
     assert_within(taken_at - left_at, SLACK * 0.2 + lag.worst)
+
+
+async def test_an_adoption_rides_out_a_shortage_of_replicas(own: Redis, other: Redis, kind: Kind) -> None:
+    """F18: the refusal of a script with other arguments than `grant`'s is read as any other."""
+    text = await (await make(kind, own, "handed on", ttl=TTL).acquire()).hand_off(ttl=10 * SLACK)
+    async with configured(own, "min-replicas-to-write"):
+        adopting = asyncio.create_task(make(kind, other, "handed on", ttl=TTL).adopt(text))
+        await asyncio.sleep(0.3 * TTL)
+    adopted = await asyncio.wait_for(adopting, timeout=5 * SLACK)
+    assert await adopted.release()

@@ -447,6 +447,44 @@ def test_a_block_whose_exit_is_interrupted_before_it_begins_is_left_all_the_same
     assert not locks.lock("a").locked()
 
 
+def test_a_call_that_is_interrupted_twice_before_it_began_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = list[int]()
+
+    async def release() -> None:
+        runs.append(1)
+
+    Call(release, certain=True).result("Lock")
+    loop = _loop_thread.current
+    assert loop is not None
+    post, posts = loop.post, list[int]()
+
+    def interrupted(*args: Any) -> None:
+        posts.append(1)
+        if len(posts) > 1:
+            post(*args)
+        if len(posts) < 3:
+            raise Interrupted
+
+    post(time.sleep, 0.1)  # the loop is busy until both have come
+    monkeypatch.setattr(loop, "post", interrupted)
+    with pytest.raises(Interrupted):
+        Call(release, certain=True).result("Lock")
+    monkeypatch.setattr(loop, "post", post)
+    Call(release, certain=True).result("Lock")
+    assert len(runs) == 3
+
+
+def test_a_call_after_the_end_of_the_loop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing() -> None: ...
+
+    loop = _loop_thread.Loop()
+    monkeypatch.setattr(_loop_thread, "current", loop)
+    Call(nothing).result("Lock")
+    loop.end()
+    with pytest.raises(RuntimeError, match="closed"):
+        Call(nothing).result("Lock")
+
+
 @pytest.mark.leaves_residue
 def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(
     locks: LockManager, interrupts: Callable[[float], None]
