@@ -600,6 +600,22 @@ async def test_what_never_left_is_undone_at_once_and_never_leaves() -> None:
         assert not there.server.asked
 
 
+async def test_a_granted_request_that_is_undone_is_in_no_line_and_its_turn_is_over() -> None:
+    """W8: an answer to an older re-check must not ask for it anew."""
+    async with scene() as there:
+        request, _ = await there.wait_in_line()
+        other, _ = await there.wait_in_line()
+        assert request.grant(7, 0.0)
+        there.undo(request)
+        assert list(there.grantor.queue.waiting) == [other.token]
+        again, asked = there.ask()
+        await asked
+        turn = again.turn
+        there.undo(again)
+        assert turn.cancelled()
+        await asyncio.sleep(0.1)
+
+
 async def test_a_caller_that_is_undone_waits_no_more_and_its_turn_is_over() -> None:
     async with scene() as there:
         request, turn = await there.wait_in_line()
