@@ -121,7 +121,7 @@ class Rechecks:
     interval: float
     """Seconds between two re-checks at most."""
     due_in: float
-    """Seconds until the next one."""
+    """Seconds until the next one; 0.0 while one is on its way."""
     subscribed: bool
     """Whether the session is subscribed to its channel."""
 
@@ -131,8 +131,8 @@ def rechecks_of(client: Any) -> Rechecks:
     session = _session_of(client)
     (queue,) = session.servers.queues.values()
     subscribed = bool(session.servers.wakeups[0].subscriber._confirmed)
-    assert queue._timer is not None
-    return Rechecks(queue.interval(), queue._timer.when() - session.loop.time(), subscribed)
+    due_in = 0.0 if queue._timer is None else queue._timer.when() - session.loop.time()
+    return Rechecks(queue.interval(), due_in, subscribed)
 
 
 def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
