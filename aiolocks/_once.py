@@ -161,8 +161,7 @@ class Once(NameHints):
                 given.close()
             raise TypeError("run() takes the function itself: run(fetch), or run(lambda: fetch(42)), not run(fetch())")
         seconds = self._lock._timeout(timeout)
-        if fingerprint is not None:
-            check_fingerprint(fingerprint)
+        check_fingerprint(fingerprint)
         self._check_open()
         loop, lock = asyncio.get_running_loop(), self._lock
         flight = flight_of((id(loop), id(lock._pool), lock._keys.base), lock.name)

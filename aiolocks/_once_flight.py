@@ -94,8 +94,7 @@ class Flight:
                     self._task.cancel()
             raise
         finally:
-            if caller.timer is not None:
-                caller.timer.cancel()
+            caller.stop_timer()
             if self._leave(caller):
                 await self._end(self._task)
 
@@ -275,7 +274,7 @@ class Flight:
             caller.seen = record.fence
             if caller is owner:
                 self._answer(caller, value, failed)
-            elif caller.fingerprint is not None and not caller.shares(record):
+            elif not caller.shares(record):
                 if kept:
                     self._answer(caller, error=mismatch(caller.once.name))
             elif failed is None:

@@ -131,8 +131,7 @@ class Caller:
         return math.inf if self.seen is None else self.seen
 
     def answer(self, value: object = None, error: BaseException | None = None) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
+        self.stop_timer()
         if self.answered.done():
             return
         if error is None:

@@ -146,7 +146,9 @@ class Call(Generic[T]):
             while not self._given_up:
                 try:
                     self._give_up(caller)
-                except BaseException:  # the handler of a second signal, which was pending beside the first
+                except (
+                    BaseException
+                ):  # the handler of a second signal, pending beside the first, or the loop just ended
                     if self._given_up:
                         raise
             raise
@@ -161,18 +163,12 @@ class Call(Generic[T]):
 
     def _give_up(self, caller: _Caller) -> None:
         """Let the loop end it, as this thread was interrupted, and wait for that."""
-        try:
-            if not caller.loop.inherited:
-                caller.loop.post(self._abandon, caller.calls)
-        except RuntimeError:
-            if not caller.loop.closed():  # else it has ended, and nothing is left of this call
-                raise
+        if not (caller.loop.inherited or caller.loop.closed()):
+            caller.loop.post(self._abandon, caller.calls)
             self._given_up = True
-            return
-        self._given_up = True
-        if not caller.loop.inherited:
             with contextlib.suppress(queue.Empty):
                 self._left.get(timeout=_GRACE)
+        self._given_up = True
 
     def _enter(self, caller: _Caller, apart: bool) -> None:
         self._progress = _Progress.POSTED

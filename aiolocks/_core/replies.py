@@ -5,7 +5,7 @@ the request may have been run, the connection is closed, and the caller gets red
 """
 
 import re
-from collections.abc import Iterator, Sized
+from collections.abc import Sized
 from typing import Any, TypeGuard, cast, final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -115,9 +115,9 @@ def grants_in(grants: RawReply) -> list[Grant]:
     found: list[Grant] = []
     if type(grants) is int:
         return found
-    fields: Iterator[RawReply] = iter(grants)
-    if not isinstance(grants, (list, tuple)):
+    if not is_list(grants):
         raise TypeError
+    fields = iter(grants)
     for token in fields:
         if type(token) is not bytes:
             raise TypeError

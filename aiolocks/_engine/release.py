@@ -104,7 +104,7 @@ class Release:
         self.trouble: BaseException | None = None
         self.on_refused: Callable[[], None] | None = None
         """Called each time that the server refuses it."""
-        if wait is not None:
+        if wait is not None:  # as `wait` does, for speed
             self.waited = undos.loop.create_future()
             self.due = due = until if until < now + wait else now + wait
             if due < undos.waits.next_due:

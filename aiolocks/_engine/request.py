@@ -111,7 +111,7 @@ class Terms:
         self.valid_for = deadline(0.0, self.ttl)  # seconds of it for which the holder may act
         self.permits = permits  # number of permits, or a mode
         self.text = b"%d %d" % (self.ttl_ms, permits)  # both as they stand in the queue
-        self.recheck = recheck_interval(self.ttl)  # seconds between the re-checks of one that waits, at most
+        self.recheck = recheck_interval(self.ttl)  # longest interval between two re-checks of a waiter, in seconds
 
 
 _terms = lru_cache(maxsize=64)(Terms)
@@ -299,8 +299,7 @@ class Request:
         else:
             self._move(_QUEUED)
         self.place = Place(ticket, max(self.place.fence, fence), session)
-        if self.valid_from is None or valid_from > self.valid_from:
-            self.valid_from = valid_from
+        self.left_at(valid_from)
 
     def busy_for(self, seconds: float | None) -> None:
         """Note how long the other holder's lease lasts at least; it can be infinite. None: no other lease is known."""
@@ -311,10 +310,7 @@ class Request:
 
     def busy_for_ms(self, busy_ms: int) -> None:
         """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known."""
-        seconds = busy_ms / 1000 if busy_ms > 0 else math.inf if busy_ms == ENDLESS else 0.0
-        self.obstacle = seconds
-        if self.extensions:
-            self.busy_for(seconds)
+        self.busy_for(math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000)
 
     def in_trouble(self, trouble: Exception) -> None:
         """Note why its parts could not be had."""

@@ -204,7 +204,7 @@ class RedisGrantor:
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
         brief = (
             line is not None and ticket == 0 and self._scripts.short_reply and line.knows(address)
-            and request.phase < _ANSWERED and not request.unanswered
+            and not request.tried
         )  # fmt: skip
         more: Arguments = ()
         for extension in request.extensions:
@@ -272,7 +272,7 @@ class RedisGrantor:
             request.queued(-reply, call.sent_at, 0, args[4])
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
-                (self._queues.get(self._base) or self.queue).join_others(request)
+                self.queue.join_others(request)
             return None if turned else Queued()
         verdict = reply[0]
         if verdict == b"withdrawn":

@@ -99,8 +99,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
     async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the holder; another task may have called `acquire`.
-        seconds = self._options.acquire_timeout if timeout is UNSET else self._timeout(timeout)
-        return await self._new_acquisition(seconds, permits, entering=True).acquire(Lease, by_hand=True)
+        return await self._new_acquisition(self._timeout(timeout), permits, entering=True).acquire(Lease, by_hand=True)
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(self._session().context, asyncio.current_task()):

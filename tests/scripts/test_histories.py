@@ -212,7 +212,7 @@ class _Drawn:
 def begun(
     machine: type[H], model: Model, server: RedisServer, permits: Sequence[int] = (1, 1, 1, 1, 1, 1, 2, 1)
 ) -> Iterator[H]:
-    """Begin one that a test plays by hand, with simple names."""
+    """Begin a history for a test to play by hand, with simple names."""
     with Redis.from_url(server.url) as redis, limited(redis) as clients:
         shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
         history: H = type(machine.__name__, (machine,), shared)()

@@ -601,7 +601,7 @@ async def test_what_never_left_is_undone_at_once_and_never_leaves() -> None:
 
 
 async def test_a_granted_request_that_is_undone_is_in_no_line_and_its_turn_is_over() -> None:
-    """W8: an answer to an older re-check must not ask for it anew."""
+    """W8: an answer to an older re-check must not ask for it again."""
     async with scene() as there:
         request, _ = await there.wait_in_line()
         other, _ = await there.wait_in_line()
