@@ -3,6 +3,7 @@
 It begins with the first call and ends at exit. A fork begins another.
 """
 
+import _thread
 import asyncio
 import atexit
 import contextlib
@@ -12,7 +13,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
@@ -35,18 +35,59 @@ class Loop:
     """The event loop of this process and its thread. A fork begins its own, and never touches the inherited one."""
 
     def __init__(self) -> None:
-        ready = Future[tuple[TaskGroup, asyncio.AbstractEventLoop]]()
+        """Make it. `begin` begins it."""
         self._process = os.getpid()
-        self._ended = asyncio.Event()
         self.jobs = set[asyncio.Future[Any]]()
         """Functions in threads that calls wait for. The loop does not wait for them at its end."""
-        args = (ready, self._ended, self.jobs)
-        self._thread = threading.Thread(target=_run_loop, args=args, name="aiolocks.sync", daemon=True)
-        self._thread.start()
-        self._tasks, loop = ready.result()
-        self.closed = loop.is_closed
-        # Nothing that takes a lock of Python: a thread that is interrupted can leave it locked, and so block the loop.
-        self.post = loop.call_soon_threadsafe
+        self._ended = asyncio.Event()
+        self._tasks: TaskGroup | None = None
+        self.error: BaseException | None = None
+        """Why it could not begin."""
+        # Plain locks, which an interruption leaves as they are: an `Event` that waits raises RuntimeError in its place.
+        self._run_once, self._beginning, self._running = (threading.Lock() for _ in range(3))
+        self._beginning.acquire()
+        self._running.acquire()
+
+    def begin(self) -> None:
+        """Begin it, if it has not begun, and wait for that. An interrupted call can be made again."""
+        if self._tasks is None:
+            _thread.start_new_thread(self._run, ())
+            with self._beginning:
+                if self.error is not None:
+                    raise self.error
+
+    def _run(self) -> None:
+        if not self._run_once.acquire(blocking=False):
+            return  # the call of `begin` that started the thread before this one was interrupted
+        threading.current_thread().name = "aiolocks.sync"
+        try:
+            anyio.run(self._main)
+        except BaseException as error:
+            if self._tasks is not None:
+                raise
+            self.error = error
+            self._beginning.release()
+        finally:
+            self._running.release()
+
+    async def _main(self) -> None:
+        sniffio = sys.modules.get("sniffio")
+        if sniffio is not None:  # anyio asks it, and it finds the loop by the running task: a callback has none
+            sniffio.thread_local.name = "asyncio"
+        async with anyio.create_task_group() as tasks:
+            loop = asyncio.get_running_loop()
+            self.closed = loop.is_closed
+            # It takes no lock of Python: an interrupted thread could leave that locked, and so block the loop.
+            self.post = loop.call_soon_threadsafe
+            self._tasks = tasks
+            self._beginning.release()
+            await self._ended.wait()
+            for job in self.jobs:
+                job.cancel()
+            tasks.cancel_scope.cancel()
+        with anyio.move_on_after(_CLOSE_TIMEOUT):
+            for manager in list(managers):
+                await close_client(manager.client)
 
     @property
     def inherited(self) -> bool:
@@ -54,39 +95,16 @@ class Loop:
 
     def start(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: object = None) -> None:
         """Start a task. Call it in the loop."""
+        assert self._tasks is not None
         self._tasks.start_soon(function, *args, name=name)
 
     def end(self) -> None:
         """Cancel all calls, so that waiters leave their queues. Leases that are still held expire."""
+        if self._tasks is None:
+            return
         with contextlib.suppress(RuntimeError):  # it has ended
             self.post(self._ended.set)
-        self._thread.join(_EXIT_GRACE)
-
-
-def _run_loop(
-    ready: "Future[tuple[TaskGroup, asyncio.AbstractEventLoop]]", ended: asyncio.Event,
-    jobs: "set[asyncio.Future[Any]]",
-) -> None:  # fmt: skip
-    async def main() -> None:
-        sniffio = sys.modules.get("sniffio")
-        if sniffio is not None:  # anyio asks it, and it finds the loop by the running task: a callback has none
-            sniffio.thread_local.name = "asyncio"
-        async with anyio.create_task_group() as tasks:
-            ready.set_result((tasks, asyncio.get_running_loop()))
-            await ended.wait()
-            for job in jobs:
-                job.cancel()
-            tasks.cancel_scope.cancel()
-        with anyio.move_on_after(_CLOSE_TIMEOUT):
-            for manager in list(managers):
-                await close_client(manager.client)
-
-    try:
-        anyio.run(main)
-    except BaseException as error:
-        if ready.done():
-            raise
-        ready.set_exception(error)
+        self._running.acquire(timeout=_EXIT_GRACE)
 
 
 current: Loop | None = None
@@ -100,11 +118,12 @@ def begin() -> Loop:
     """Return the loop of this process, and begin it if there is none."""
     global current
     with _begin_lock:
-        if current is None:
+        if current is None or current.error is not None:
             if exiting:
                 raise RuntimeError("aiolocks.sync has ended, because the interpreter is exiting")
             _refuse_green_threads()
             current = Loop()
+        current.begin()
         return current
 
 

@@ -298,7 +298,8 @@ def until_interrupted():
         try:
             with lock.hold(timeout=2):
                 pass
-        except (RuntimeError, LeaseLostError):  # the block before was interrupted just before it was left
+        except (RuntimeError, LeaseLostError) as error:  # the block before was interrupted just before it was left
+            assert not isinstance(error.__context__, Interrupted), "an interrupt became another exception"
             outcomes.append("lapsed")
             time.sleep(0.1)
 
@@ -323,6 +324,40 @@ def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(redis_url: str
     assert not locks.lock("a").locked()
     with redis_sync.Redis.from_url(redis_url) as operator:
         assert not [key for key in operator.scan_iter("*:{a}*") if b"fence" not in key and operator.ttl(key) < 0]
+
+
+BEGINS = """
+class Interrupted(BaseException):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupted
+
+def call_until_interrupted():
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1e-3))
+    while True:
+        lock.locked()
+
+signal.signal(signal.SIGALRM, interrupt)
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        random.seed()
+        for _ in range(3):
+            try:
+                call_until_interrupted()
+            except Interrupted:
+                pass
+        lock.locked()
+        loops = [thread for thread in threading.enumerate() if thread.name == "aiolocks.sync"]
+        os._exit(len(loops))
+    say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_an_interrupt_while_the_loop_begins_is_the_one_that_is_raised_and_one_loop_begins(redis_url: str) -> None:
+    """`threading.Event.wait` can raise RuntimeError in its place: "release unlocked lock"."""
+    assert Counter(program(redis_url, BEGINS).splitlines()) == {"1": 40}
 
 
 # Loops around a lease.

@@ -478,6 +478,7 @@ def test_a_call_after_the_end_of_the_loop_raises(monkeypatch: pytest.MonkeyPatch
     async def nothing() -> None: ...
 
     loop = _loop_thread.Loop()
+    loop.begin()
     monkeypatch.setattr(_loop_thread, "current", loop)
     Call(nothing).result("Lock")
     loop.end()
