@@ -36,6 +36,7 @@ from ._primitives.rlock import RLock
 from ._primitives.rwlock import RWLock
 from ._primitives.semaphore import Semaphore
 from ._primitives.versioned import Versioned
+from ._rate_limiter import RateLimiter
 
 __version__ = VERSION
 
@@ -58,6 +59,7 @@ __all__ = [
     "QuorumError",
     "RLock",
     "RWLock",
+    "RateLimiter",
     "Redlock",
     "Semaphore",
     "Statistics",

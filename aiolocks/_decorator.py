@@ -228,10 +228,11 @@ def _check_enterable(made: type) -> None:
             f"{made.__name__} cannot be held itself, only one of its modes: "
             f"kind=lambda client, name, **options: {made.__name__}(client, name, **options).read"
         )
+    if kind is not None and not kind.leased:
+        instead = "enter it" if kind.queued else "call its update()"
+        raise TypeError(f"{made.__name__} holds nothing: let the function itself {instead}")
     if kind is not None and kind.loop:
         raise TypeError(f"{made.__name__} runs a function itself: use its run()")
-    if kind is not None and not kind.leased:
-        raise TypeError(f"{made.__name__} holds nothing: let the function itself call its update()")
     if not hasattr(made, "__aenter__"):
         raise TypeError(f"kind must make something that `async with` can enter, not {made.__name__}")
 

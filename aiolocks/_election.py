@@ -85,14 +85,14 @@ class Election(NameHints):
         options = options_of(
             ttl, None, "cancel", True, max_hold, watchdog, max_stall, replicas, True, min_uptime, 0.0, track
         )
-        self._lock = _Office(client, name, prefix, options)
+        self._primitive = _Office(client, name, prefix, options)
         self._ttl = options.ttl
         self._candidacy: Candidacy | None = None
 
     @property
     def name(self) -> str:
         """The name, as given."""
-        return self._lock.name
+        return self._primitive.name
 
     @property
     def is_leader(self) -> bool:
@@ -141,7 +141,7 @@ class Election(NameHints):
                 self._candidacy = None
 
     async def _acquire(self, timeout: float | None) -> Lease:
-        return await self._lock.acquire(timeout=timeout)
+        return await self._primitive.acquire(timeout=timeout)
 
     async def resign(self, *, timeout: Duration | None = None) -> bool:
         """Cancel `lead` in this process, release the lease, and stand again at the end of the queue.
@@ -170,7 +170,7 @@ class Election(NameHints):
         Raises:
             RedisError: Redis could not be asked. Cancelling is harmless.
         """
-        return next(iter(await self._lock.holders()), None)
+        return next(iter(await self._primitive.holders()), None)
 
     async def changes(self) -> AsyncGenerator[Holder | None, None]:
         """Yield the leader, or None, at once and after every change: ``async for leader in election.changes():``.
@@ -197,7 +197,7 @@ class Election(NameHints):
 
     async def waiters(self) -> tuple[Waiter, ...]:
         """Ask Redis which candidates wait to be elected, in their order; see `Lock.waiters`."""
-        return await self._lock.waiters()
+        return await self._primitive.waiters()
 
     async def revoke(
         self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
@@ -206,7 +206,7 @@ class Election(NameHints):
 
         The process that led stands again, at the end of the queue.
         """
-        return await self._lock.revoke(fencing_token=fencing_token, force=force, timeout=timeout)
+        return await self._primitive.revoke(fencing_token=fencing_token, force=force, timeout=timeout)
 
     if not TYPE_CHECKING:  # type checkers know without it
         __aenter__ = __aexit__ = __enter__ = __exit__ = held_by_mode

@@ -20,6 +20,7 @@ from ._primitives.rlock import RLock
 from ._primitives.rwlock import RWLock
 from ._primitives.semaphore import Semaphore
 from ._primitives.versioned import Versioned
+from ._rate_limiter import RateLimiter, RateLimiterOptions
 from ._redis.clients import Client, in_memory, place_of, pool_of
 from ._redis.urls import client_of, close_client
 
@@ -111,6 +112,12 @@ class LockManager(NameHints):
         """Return a `Once`; *options* override the defaults."""
         return self._make(Once, {"keep": keep, **options}, name)
 
+    def rate_limiter(
+        self, name: str, limit: int, *, per: Duration, **options: Unpack[RateLimiterOptions]
+    ) -> RateLimiter:
+        """Return a `RateLimiter`; of the defaults, `acquire_timeout` and `prefix` apply."""
+        return self._make(RateLimiter, {"per": per, **options}, name, limit)
+
     def rlock(self, name: str, **options: Unpack[TrackedOptions]) -> RLock:
         """Return an `RLock`; *options* override the defaults."""
         return self._make(RLock, options, name)
@@ -141,7 +148,7 @@ class LockManager(NameHints):
             made_by_manager(made, self._closing, self._holder)
         elif type(made).__name__ in KIND_OF_CLASS:
             of_class = KIND_OF_CLASS[type(made).__name__]
-            for part in ("_lock",) if of_class.loop else of_class.modes:
+            for part in ("_primitive",) if of_class.loop else of_class.modes:
                 made_by_manager(getattr(made, part), self._closing, self._holder)
         return made
 

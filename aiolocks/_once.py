@@ -114,15 +114,15 @@ class Once(NameHints):
                 raise TypeError(f"{what} must be a function, not {type(function).__name__}")
         kept_for = check_within_reason("keep", keep)
         self._ttl = options.ttl
-        self._lock = _Runner(client, name, prefix, options)
-        self._store = Store(client, self._lock._keys, kept_for, options.ttl)
+        self._primitive = _Runner(client, name, prefix, options)
+        self._store = Store(client, self._primitive._keys, kept_for, options.ttl)
         self._shares_errors = errors == "share"
         self._dumps, self._loads = dumps, loads
 
     @property
     def name(self) -> str:
         """The name, as given."""
-        return self._lock.name
+        return self._primitive.name
 
     def __repr__(self) -> str:
         return f"<Once {self.name!r}>"
@@ -160,10 +160,10 @@ class Once(NameHints):
             if asyncio.iscoroutine(given):
                 given.close()
             raise TypeError("run() takes the function itself: run(fetch), or run(lambda: fetch(42)), not run(fetch())")
-        seconds = self._lock._timeout(timeout)
+        seconds = self._primitive._timeout(timeout)
         check_fingerprint(fingerprint)
         self._check_open()
-        loop, lock = asyncio.get_running_loop(), self._lock
+        loop, lock = asyncio.get_running_loop(), self._primitive
         flight = flight_of((id(loop), id(lock._pool), lock._keys.base), lock.name)
         return cast("T", await flight.wait(Caller(self, function, fingerprint, seconds, loop.create_future())))
 
@@ -191,20 +191,20 @@ class Once(NameHints):
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask Redis who runs: one `Holder` or none; see `Lock.holders`."""
-        return await self._lock.holders()
+        return await self._primitive.holders()
 
     async def waiters(self) -> tuple[Waiter, ...]:
         """Ask Redis who waits: a `Waiter` for each process, not for each caller; see `Lock.waiters`."""
-        return await self._lock.waiters()
+        return await self._primitive.waiters()
 
     async def revoke(
         self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
     ) -> tuple[Holder, ...]:
         """Stop the runner, whose function is cancelled; then the next caller runs. See `Lock.revoke`."""
-        return await self._lock.revoke(fencing_token=fencing_token, force=force, timeout=timeout)
+        return await self._primitive.revoke(fencing_token=fencing_token, force=force, timeout=timeout)
 
     def _check_open(self) -> None:
-        closing = self._lock._closing
+        closing = self._primitive._closing
         if closing is not None and closing.closed:
             raise closed_error("once", self.name)
 

@@ -149,9 +149,9 @@ class Flight:
 
     def _refuse(self, once: "Once", error: Exception) -> None:
         """Answer with *error*: the owner alone if its function was called, else all callers of the same manager."""
-        closing, asked = once._lock._closing, [self._owner] if self._owner is not None else []
+        closing, asked = once._primitive._closing, [self._owner] if self._owner is not None else []
         if not asked and not isinstance(error, LeaseLostError):  # after a loss before any function was called, go on
-            asked = [caller for caller in self._callers if caller.once._lock._closing is closing]
+            asked = [caller for caller in self._callers if caller.once._primitive._closing is closing]
         for caller in asked:
             self._answer(caller, error=error if caller is asked[0] else copied(error, caller.once.name))
 
@@ -200,7 +200,7 @@ class Flight:
                 self._answer(caller, error=self._too_late(caller))
         if first.timeout != 0:
             return await self._acquire_or_look(once)
-        lease = await once._lock.try_acquire()
+        lease = await once._primitive.try_acquire()
         if lease is None:
             self._answer(first, error=self._too_late(first))
         return lease
@@ -214,7 +214,7 @@ class Flight:
         loop, leases = asyncio.get_running_loop(), list[Lease]()
 
         async def acquire() -> None:
-            leases.append(await once._lock.acquire(timeout=None))  # each caller has a timer of its own
+            leases.append(await once._primitive.acquire(timeout=None))  # each caller has a timer of its own
 
         acquiring, began = background(acquire()), loop.time()
         try:

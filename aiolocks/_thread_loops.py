@@ -152,7 +152,7 @@ class Election(Named):
 
     @property
     def _office(self) -> _Office:
-        lock = self._inner._lock
+        lock = self._inner._primitive
         return lock._pool, lock._keys.base
 
     def resign(self, *, timeout: Duration | None = None) -> bool:

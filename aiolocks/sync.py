@@ -25,12 +25,13 @@ from ._loop_thread import managers
 from ._once_outcome import Dumps, Loads
 from ._primitives.base import Acquirable as AsyncAcquirable
 from ._primitives.versioned import Writable
+from ._rate_limiter import RateLimiterOptions
 from ._thread_loops import Election, Once
 from ._threads import Call
 
 __all__ = [
-    "Election", "Hold", "Lease", "Lock", "LockManager", "MultiLock", "Once", "RLock", "RWLock", "Semaphore",
-    "Versioned",
+    "Election", "Hold", "Lease", "Lock", "LockManager", "MultiLock", "Once", "RLock", "RWLock", "RateLimiter",
+    "Semaphore", "Versioned",
 ]  # fmt: skip
 
 
@@ -113,6 +114,24 @@ class RWLock(Named):
         """Beside other readers."""
         self.write = RWLockMode(inner.write, of)
         """Alone. `lease.downgrade()` goes on as a reader."""
+
+
+@final
+class RateLimiter(Named):
+    """At most *limit* starts in any window of *per* seconds (``with limiter:``); `aiolocks.RateLimiter` for threads."""
+
+    acquire = waits(aiolocks.RateLimiter.acquire)
+    try_acquire = waits(aiolocks.RateLimiter.try_acquire)
+    statistics = waits(aiolocks.RateLimiter.statistics)
+
+    def __enter__(self) -> None:
+        """Wait `acquire_timeout` for a start; see `acquire`."""
+        self.acquire()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Do nothing."""
 
 
 @final
@@ -233,6 +252,13 @@ class LockManager(Face):
     def multilock(self, names: Iterable[str], **options: Unpack[LeaseOptions]) -> MultiLock:
         """Return a `MultiLock`; *options* override the defaults."""
         return MultiLock(self._inner.multilock(names, **_checked("MultiLock", options)), "MultiLock")
+
+    def rate_limiter(
+        self, name: str, limit: int, *, per: Duration, **options: Unpack[RateLimiterOptions]
+    ) -> RateLimiter:
+        """Return a `RateLimiter`; of the defaults, `acquire_timeout` and `prefix` apply."""
+        inner = self._inner.rate_limiter(name, limit, per=per, **_checked("RateLimiter", options))
+        return RateLimiter(inner, "RateLimiter")
 
     def versioned(self, key: str, *, expire: Duration | None = None, prefix: str | None = None) -> Versioned:
         """Return a `Versioned`; of the defaults, only `prefix` applies."""

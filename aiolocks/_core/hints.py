@@ -109,6 +109,7 @@ _MANAGER = _names({
     "redlock": "it has several clients: Redlock([redis_a, redis_b, redis_c], name)",
     "close": "use await locks.aclose()",
     "elector leader_election leader": "use locks.election(name): await locks.election(name).run(lead)",
+    "limiter rate_limit throttle rate": "use locks.rate_limiter(name, 100, per=60)",
     "single_flight idempotent cached": "use await locks.once(name, keep=3600).run(function)",
     "redis": "use locks.client",
     "holders waiters revoke statistics": "its locks have it: await locks.lock(name).statistics()",
@@ -131,6 +132,18 @@ _ELECTION = _names({
     "watch observe": "use `async for leader in election.changes():`",
 })  # fmt: skip
 
+_RATE = _names({
+    "hold lock limit wait join": "use `async with limiter:`, or await limiter.acquire()",
+    "release unlock reset": "there is nothing to release: a start counts for `per` seconds",
+    "locked has_capacity can_acquire": "use await limiter.try_acquire(): True or False",
+    "consume hit test take try_consume": "use await limiter.acquire(cost=1), or await limiter.try_acquire(cost=1)",
+    "remaining available value get_window_stats":
+        "use `now = await limiter.statistics()`, and then now.limit - now.permits",
+    "holders waiters": "use await limiter.statistics(): it has no holders",
+    "resize": "make one with another limit: the limit that was declared last is in force",
+    "max_rate rate": "use (await limiter.statistics()).limit",
+})  # fmt: skip
+
 _ONCE = _names({
     "acquire try_acquire hold lock do call get execute": "use await once.run(function), of a coroutine function",
     "release unlock delete invalidate clear reset": "use await once.forget(); await once.revoke() stops the runner",
@@ -141,7 +154,7 @@ _ONCE = _names({
 
 _TABLES = {
     "Election": _ELECTION,
-    "Once": _ONCE,
+    "Once": _ONCE, "RateLimiter": _RATE,
     "Semaphore": _SEMAPHORE, "RWLock": _RWLOCK, "HierarchicalLock": _HIERARCHY, "Lease": _LEASE,
     "LockManager": _MANAGER, "Versioned": _VERSIONED,
 }  # fmt: skip
@@ -153,6 +166,7 @@ _PACKAGE = _names({
     "RedisLock": "use Lock; in place of redis-py's own, aiolocks.compat.RedisLock",
     "BoundedSemaphore CapacityLimiter": "use Semaphore",
     "Elector LeaderElection Leader": "use Election",
+    "RateLimit Throttle Throttler TokenBucket LeakyBucket Limiter AsyncLimiter": "use RateLimiter",
     "SingleFlight OncePer Idempotent IdempotencyKey": "use Once; as a decorator, aiolocks.once",
     "LockNotOwnedError LockLost LeaseLost": "use LeaseLostError",
     "LockAcquireError LockTimeout WouldBlock": "use AcquireTimeoutError; try_acquire() returns None",
@@ -232,6 +246,12 @@ _OPTIONS_OF = {
         "min_hold lock_at_least_for cache_ttl expire max_age": "use keep= for how long an outcome is kept",
         "serializer serialize encode": "use dumps= and loads=",
     }),
+    "RateLimiter": _names({
+        "period seconds interval window time_period": "use per=, in seconds",
+        "max_rate rate max_calls calls capacity": "use limit=, and cost= in acquire()",
+        "burst": "it lets through `limit` starts at once, and no more in any window of `per` seconds",
+        "ttl on_lost renew max_hold wait_release min_hold": "it holds nothing",
+    }),
     "Semaphore": _names({"value max_value capacity permits": "use limit=, and permits= in acquire() or hold()"}),
     "Redlock": dict.fromkeys(("limit", "permits"), QUORUM_OF_PERMITS) | {"replicas": "its servers are independent"},
 }  # fmt: skip
@@ -300,8 +320,9 @@ def _misuse(
 def _misuse_of_constructor(owner: str, takes: list[str], unknown: str | None) -> str:
     kind = KIND_OF_CLASS[owner]
     if unknown is None or unknown in {"redis", "client", "clients", "masters", "key", "name", "names", "path"}:
-        needs = ", ".join(takes[: takes.index("ttl")])
-        return f"{owner} takes {needs}, and then keywords: {kind.example}, with {_TTL}"
+        first, keywords = ("ttl", _TTL) if "ttl" in takes else ("acquire_timeout", _WAIT)
+        needs = ", ".join(takes[: takes.index(first)])
+        return f"{owner} takes {needs}, and then keywords: {kind.example}, with {keywords}"
     if unknown == "track" and kind.untracked:
         return f"{owner} has no 'track': {kind.untracked}"
     word = _plain(unknown)
@@ -318,6 +339,8 @@ def _misuse_of_call(where: str, verb: str, takes: list[str], unknown: str | None
     word = _plain(unknown)
     if verb == "try_acquire" and (word == "timeout" or _CALLS.get(word) == "use timeout="):
         hint = "it never waits; use acquire(timeout=5) to wait"
+    elif "cost" in takes and word in ("n", "value", "count", "tokens", "permits", "weight"):
+        hint = "use cost="
     elif permits and word in ("n", "value", "count", "tokens"):
         hint = "use permits="
     elif word == "permits":

@@ -6,6 +6,8 @@ fails by name where the new kind is missing. (The lock of `compat` is a lock wit
 
 from typing import Final, NamedTuple
 
+HELD: Final = "held by another holder"
+
 
 class Kind(NamedTuple):
     """One kind of primitive.
@@ -30,8 +32,9 @@ class Kind(NamedTuple):
         replicated: Whether it has the option `replicas`.
         untracked: Why it lacks the option `track`, for errors; empty if it has the option.
         instead: What to do instead of waiting for a lease of the same task, for errors.
-        loop: Whether it is a loop around a lease, which has no `acquire`.
-        without: The options of a `Lock` that a loop lacks.
+        busy: Why a caller has to wait, for errors.
+        loop: Whether it stands on another primitive beside the layers, as a loop around a lease does.
+        without: The options of a `Lock` that it lacks then.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Kind(NamedTuple):
     replicated: bool = True
     untracked: str = ""
     instead: str = ""
+    busy: str = HELD
     loop: bool = False
     without: tuple[str, ...] = ()
 
@@ -83,7 +87,7 @@ KINDS: Final = (
     ),
     Kind(
         "semaphore", "Semaphore", "semaphore", "semaphore", "semaphore", 'Semaphore(redis, "scraper", 10, ttl=10)',
-        permits=True, untracked=_SHARED_KEY,
+        permits=True, untracked=_SHARED_KEY, busy="too few permits are free",
     ),
     Kind(
         "rwlock", "RWLock", "modes", "readwrite", "rwlock", 'RWLock(redis, "catalogue", ttl=10)',
@@ -99,6 +103,15 @@ KINDS: Final = (
         handed_on=False, without=("on_lost", "renew", "wait_release", "min_hold"),
     ),
     Kind(
+        "rate", "RateLimiter", "semaphore", "rate", "rate_limiter", 'RateLimiter(redis, "api", 100, per=60)', loop=True,
+        leased=False, permits=True, guards=False, handed_on=False, replicated=False,
+        untracked="it has no lease", busy="no start is free",
+        without=(
+            "ttl", "on_lost", "renew", "max_hold", "watchdog", "max_stall", "replicas", "wait_release", "min_uptime",
+            "min_hold",
+        ),
+    ),
+    Kind(
         "versioned", "Versioned", "versioned", "versioned", "versioned", 'Versioned(redis, "stock:42")',
         leased=False, queued=False, guards=False, handed_on=False, replicated=False, untracked="it has no lease",
     ),
@@ -108,4 +121,5 @@ KINDS: Final = (
     ),
 )  # fmt: skip
 
+BUSY: Final = {kind.name: kind.busy for kind in KINDS}
 KIND_OF_CLASS: Final = {kind.class_name: kind for kind in KINDS}

@@ -18,6 +18,7 @@ from .._core import events
 from .._core.answers import REPLY_TIMEOUT, UNCERTAIN
 from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError
+from .._core.kinds import BUSY, HELD
 from .._core.options import Options
 from .._redis.clients import place_of
 from .closing import Closing, closed_error
@@ -305,7 +306,7 @@ class Acquisition:
 
 def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
     """Return the error for a caller that another holder has kept waiting."""
-    state = "too few permits are free" if grantor.kind == "semaphore" else "held by another holder"
+    state = BUSY.get(grantor.kind, HELD)
     state += "".join(extension.other_obstacle() for extension in request.extensions)
     retry_after = request.terms.ttl if request.retry_after is None else request.retry_after
     known = None if retry_after == math.inf else retry_after

@@ -13,6 +13,7 @@ class MinHold(Extension):
     for_parts = True
 
     def __init__(self, ms: int, *, held: bool = False) -> None:
+        """Keep the name for *ms* from the grant on; below 0, for so long from the release on (W28)."""
         self._ms = ms
         self._held = held
 

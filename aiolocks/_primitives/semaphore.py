@@ -38,11 +38,11 @@ class _Declaration(Extension):
     """Declares a limit, unless this process has done so before; refuses a wait of a task for itself (W12)."""
 
     def __init__(
-        self, name: str, base: bytes, limit: int | None, declared: dict[tuple[bytes, int], None], permits: int,
-        inside: int,
+        self, kind: str, name: str, base: bytes, limit: int | None, declared: dict[tuple[bytes, int], None],
+        permits: int, inside: int,
     ) -> None:  # fmt: skip
         """Ask for *permits*. The task's open blocks have *inside* permits already. None as *limit* declares none."""
-        self._name = name
+        self._kind, self._name = kind, name
         self._limit = limit or 0
         self._declaration = (base, self._limit)
         self._declared = declared
@@ -80,29 +80,28 @@ class _Declaration(Extension):
 
     def _report_difference(self, before: int, limit: int) -> None:
         if events.listeners:
-            events.emit(events.Event("limit_differs", self._name, "semaphore"))
+            events.emit(events.Event("limit_differs", self._name, self._kind))
         if before:
-            text = "semaphore %r: the limit in force was %d and is now %d, as this process declares it"
-            log.warning(text, self._name, before, limit)
+            text = "%s %r: the limit in force was %d and is now %d, as this process declares it"
+            log.warning(text, self._kind, self._name, before, limit)
         else:
-            text = "semaphore %r: the limit in force is pinned at %d; the %d that this process declares is ignored"
-            log.warning(text, self._name, limit, self._limit)
+            text = "%s %r: the limit in force is pinned at %d; the %d that this process declares is ignored"
+            log.warning(text, self._kind, self._name, limit, self._limit)
 
     def refusal(self, amount: int) -> LimitMismatchError | None:
         if amount:
             return None
         return LimitMismatchError(
-            f"semaphore {self._name!r}: no process has declared its limit; pass one instead of None, or resize it",
+            f"{self._kind} {self._name!r}: no process has declared its limit; pass one instead of None, or resize it",
             name=self._name, permits=self._permits, limit=0,
         )  # fmt: skip
 
     def objection(self, limit: int) -> RuntimeError | None:
         if self._inside and self._inside + self._permits > limit > 0:  # defect: W12-permits
-            return waits_for_itself("semaphore", self._name)
+            return waits_for_itself(self._kind, self._name)
         return None
 
 
-@final
 class Semaphore(Acquirable):
     """At most *limit* permits at once, over all processes that use the same Redis and name: first come, first served.
 
@@ -236,7 +235,7 @@ class Semaphore(Acquirable):
         acquisition = super()._new_acquisition(timeout, permits, entering=entering)
         base = self._keys.base
         inside = acquisition.context.holdings.inside(acquisition.task, base)
-        declaration = _Declaration(self.name, base, self._limit, self._declarations(), permits, inside)
+        declaration = _Declaration(self._kind, self.name, base, self._limit, self._declarations(), permits, inside)
         acquisition.request.carry((declaration, *self._extensions))
         return acquisition
 

@@ -115,7 +115,8 @@ def by(name: _names.Name) -> str:
         return "-"
     if name.limit:
         more = "+" if name.held > len(name.holders) else ""
-        return f"{name.permits}{more} of {name.limit} permits, {name.held} holders"
+        used = f"{name.permits}{more} of {name.limit}"
+        return f"{used} starts used" if name.kind == "rate" else f"{used} permits, {name.held} holders"
     mode = f"{name.holders[0].mode} " if name.holders and name.holders[0].mode else ""
     if name.held > 1:
         return f"{mode}{name.held} holders"
@@ -166,15 +167,17 @@ def lines(name: _names.Name) -> list[str]:
     """Return all that is known of a name, as lines of text."""
     limit = f", limit {name.limit}{' (pinned)' if name.pinned else ''}" if name.limit else ""
     at_least = "at least " if name.more_wait else ""
-    shown = [f"{name.kind} {printable(name.name)}: {name.held} held, {at_least}{name.waiting} waiting{limit}"]
+    rate = name.kind == "rate"  # it has no holders
+    used = f"{name.permits}{'+' if name.held > len(name.holders) else ''} starts used" if rate else f"{name.held} held"
+    shown = [f"{name.kind} {printable(name.name)}: {used}, {at_least}{name.waiting} waiting{limit}"]
     shown += [
         f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"
         f"{printable(one.called)}  fencing token {one.fencing_token}"
-        for one in name.holders
+        for one in (() if rate else name.holders)
     ]
     if any(one.state == _names.ORPHANED for one in name.holders):
         shown.append(f"  {ENDLESS}: free it with aiolocks release {shlex.quote(printable(name.name))} --force")
-    if name.held > len(name.holders):
+    if name.held > len(name.holders) and not rate:
         shown.append(f"  and {name.held - len(name.holders)} more")
     shown += [
         f"  waits   {duration(one.seconds):>7}  {_share(name, one)}{printable(one.called)}" for one in name.waiters

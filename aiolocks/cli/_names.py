@@ -18,7 +18,7 @@ from .._core.kinds import KINDS
 from .._core.modes import MODE_NAMES
 from ._nodes import Primaries, primaries
 
-FAMILIES = {kind.name: kind.family for kind in KINDS if kind.leased}
+FAMILIES = {kind.name: kind.family for kind in KINDS if kind.leased or kind.queued}
 """The data structure of the holders, by kind."""
 
 MOST = 100

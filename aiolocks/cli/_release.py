@@ -148,6 +148,8 @@ def _primitive(locks: LockManager, found: _names.Name, prefix: str) -> _Revocabl
     [kind] = (kind for kind in KINDS if kind.name == found.kind)
     if kind.quorum:
         raise Unusable("a Redlock is on several servers: revoke() of the library asks them all")
+    if not kind.leased:
+        raise Unusable(f"a {kind.class_name} holds nothing: its starts count until their time is over")
     given: dict[str, Any] = {"semaphore": {"limit": found.limit or 1}, "once": {"keep": 0}}.get(kind.name, {})
     name = [found.name] if kind.name == "multilock" else found.name
     made: Any = getattr(locks, kind.method)(name, prefix=prefix, **given)

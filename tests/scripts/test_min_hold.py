@@ -72,6 +72,17 @@ def test_after_a_step_back_of_the_clock_a_name_is_kept_no_longer_than_min_hold_f
     assert MIN - SLACK < holders(held)["ann"] <= MIN
 
 
+@pytest.mark.parametrize("exclusive", ["semaphore", "modes"], indirect=True)
+def test_below_zero_min_hold_counts_from_the_release(exclusive: Scripts) -> None:
+    """W28: a start counts from when its caller begins, which is later than the grant; it can then outlast its TTL."""
+    exclusive.granted("ann", ttl_ms=1_000)
+    time.sleep(0.2)
+    assert exclusive.release("ann", ttl_ms=1_000, min_hold_ms=-1_000) == TAKEN
+    assert 900 < holders(exclusive)["ann"] <= 1_000
+    assert exclusive.release("ann", ttl_ms=1_000, min_hold_ms=-9_000) == TAKEN, "it does not begin again"
+    assert holders(exclusive)["ann"] <= 1_000
+
+
 def test_a_repeated_release_says_the_same_and_changes_nothing_nor_does_that_of_another(cooling: Scripts) -> None:
     before, left = contents(cooling), holders(cooling)["ann"]
     assert cooling.release("ann", min_hold_ms=MIN) == TAKEN

@@ -145,6 +145,23 @@ async def test_patterns_kinds_and_strangers_keys(own_server: RedisServer, capsys
             assert sorted(one["name"] for one in found) == ["carts:1", "orders:1"]
 
 
+@pytest.mark.asyncio
+async def test_of_a_rate_the_starts_are_shown_and_no_holders(own_server: RedisServer, capsys: Capsys) -> None:
+    url = own_server.url
+    async with LockManager.from_url(url) as locks:
+        await locks.rate_limiter("api", 20, per=60).acquire(cost=3)
+        await locks.rate_limiter("api", 20, per=60).acquire()
+        while (await locks.rate_limiter("api", 20, per=60).statistics()).holders:
+            await asyncio.sleep(0.01)  # the release is on its way
+        await asyncio.to_thread(main, ["ls", "--url", url])
+        (_, row) = capsys.readouterr().out.splitlines()
+        assert "4 of 20 starts used" in row
+        await asyncio.to_thread(main, ["show", "api", "--url", url])
+        assert capsys.readouterr().out == "rate api: 4 starts used, 0 waiting, limit 20\n"
+        assert await asyncio.to_thread(main, ["release", "api", "--url", url]) == 2
+        assert "holds nothing" in capsys.readouterr().err
+
+
 async def commands(client: Redis) -> int:
     return int((await client.info("stats"))["total_commands_processed"])
 

@@ -123,6 +123,7 @@ FACES = [
     (sync.Semaphore, aiolocks.Semaphore, {"adopt"}),
     (sync.Versioned, aiolocks.Versioned, set()),
     (sync.Once, aiolocks.Once, set()),
+    (sync.RateLimiter, aiolocks.RateLimiter, set()),
     (sync.Election, aiolocks.Election, set()),
     (sync.Lease, aiolocks.Lease, {"upgrade"}),
     (sync.LockManager, aiolocks.LockManager, {"aclose", "client", "hierarchical"}),
@@ -144,6 +145,25 @@ def test_each_class_has_the_methods_of_the_asynchronous_one(face: type, asynchro
         assert not inspect.iscoroutinefunction(ours[name])
         if face is not sync.LockManager and callable(ours[name]):
             assert [*inspect.signature(ours[name]).parameters] == [*inspect.signature(theirs[name]).parameters]
+
+
+def test_threads_and_coroutines_share_the_starts_of_a_rate_limiter(locks: LockManager, redis_url: str) -> None:
+    limiter = locks.rate_limiter("api", 3, per=0.5)
+
+    async def there() -> bool:
+        async with aiolocks.LockManager.from_url(redis_url) as others:
+            return await others.rate_limiter("api", 3, per=0.5).try_acquire()
+
+    begun = time.monotonic()
+    with limiter:
+        limiter.acquire()
+    assert asyncio.run(there())
+    assert not limiter.try_acquire()
+    with pytest.raises(AcquireTimeoutError):
+        limiter.acquire(timeout=0.05)
+    assert limiter.statistics().permits == 3
+    with limiter:
+        assert time.monotonic() - begun >= 0.5
 
 
 def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: LockManager) -> None:

@@ -28,6 +28,7 @@ from aiolocks import (
     Outcome,
     OutcomeMismatchError,
     QuorumError,
+    RateLimiter,
     Redlock,
     RLock,
     RWLock,
@@ -469,6 +470,18 @@ async def election(redis: Redis, locks: LockManager) -> None:
     Election(redis, "scheduler", on_lost="flag")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     async with election:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
         pass
+
+
+async def rate_limiter(redis: Redis, locks: LockManager) -> None:
+    limiter = RateLimiter(redis, "api", 100, per=timedelta(minutes=1), acquire_timeout=5, prefix="mine:")
+    assert_type(locks.rate_limiter("api", 100, per=60, acquire_timeout=None), RateLimiter)
+    async with limiter as nothing:
+        assert_type(nothing, None)
+    assert_type(await limiter.acquire(cost=2, timeout=5), None)
+    assert_type(await limiter.try_acquire(cost=2), bool)
+    assert_type(await limiter.statistics(), Statistics)
+    RateLimiter(redis, "api", 100)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    locks.rate_limiter("api", 100, per=60, ttl=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def statistics(now: Statistics) -> None:

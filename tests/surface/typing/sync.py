@@ -82,6 +82,11 @@ def loops(locks: LockManager) -> None:
     assert_type(once.revoke(force=True), tuple[Holder, ...])
     once.run(lead)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     locks.once("rates", keep=1, track=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    limiter = locks.rate_limiter("api", 100, per=timedelta(minutes=1), acquire_timeout=5)
+    with limiter as nothing:
+        assert_type(nothing, None)
+    assert_type(limiter.try_acquire(cost=2), bool)
+    assert_type(limiter.statistics(), Statistics)
     election = locks.election("scheduler", ttl=10, max_hold=3600)
     assert_type(election, Election)
     assert_type(election.run(lead), str)

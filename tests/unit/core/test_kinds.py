@@ -45,8 +45,9 @@ def test_a_loop_around_a_lease_has_the_keys_of_its_kind_and_lacks_the_options_th
     assert not issubclass(cls, Acquirable)
     assert Keys("aiolocks:", kind.name, "a").base.startswith(b"aiolocks:%b:{" % kind.key_word.encode())
     options = inspect.signature(cls).parameters
-    assert set(inspect.signature(aiolocks.Lock).parameters) - set(options) == set(kind.without)
-    assert (kind.leased, kind.replicated, kind.tracked) == (True, "replicas" in options, "track" in options)
+    untracked = set() if kind.tracked else {"track"}
+    assert set(inspect.signature(aiolocks.Lock).parameters) - set(options) == {*kind.without, *untracked}
+    assert (kind.leased, kind.replicated) == ("ttl" in options, "replicas" in options)
     assert kind.method in dir(LockManager)
 
 

@@ -95,7 +95,7 @@ local function extend_as_usual(token, ttl_ms)
   end
 end
 
--- W18: a released lease blocks others until *min_hold_ms* after its grant. Returns the ms until then; 0 if the lease is
+-- W18: a released lease blocks others until *min_hold_ms* after its grant; below 0, for so long from now. Returns the ms until then; 0 if the lease is
 -- cooling already, and nothing changes; nil if the lease is to be released at once. After a step of the clock it is
 -- *min_hold_ms* from now at most. *terms* are the holder's terms in the hash.
 local function cool(token, terms, min_hold_ms)
@@ -104,7 +104,10 @@ local function cool(token, terms, min_hold_ms)
     return 0
   end
   if min_hold_ms and number > 0 and mark == '' and is_live(token) then
-    local left_ms = math.floor(math.min(number - now_us, 0) / 1000) + min_hold_ms
+    local left_ms = -min_hold_ms -- W28
+    if left_ms < 0 then
+      left_ms = math.floor(math.min(number - now_us, 0) / 1000) - left_ms
+    end
     if left_ms > 0 then
       keep(left_ms) -- W9: the first write
       redis.call('ZADD', holders, 'XX', now_ms + left_ms, token)

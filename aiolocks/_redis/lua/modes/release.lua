@@ -12,7 +12,7 @@
 -- ARGV[5]  channels      bytes   prefix of every session's channel
 -- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
 -- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
--- ARGV[8]  min_hold_ms   int     the lease blocks others until so long after its grant; left out: it ends at once
+-- ARGV[8]  min_hold_ms   int     as in `semaphore/release`
 -- returns  as `lock/release`
 -- If the counts are known, no session waits and not even the first lease has ended, only the count of its mode changes.
 local known = redis.call('HMGET', meta, token, 'held', 'fence', 'line')

@@ -12,7 +12,7 @@
 -- ARGV[5]  channels      bytes   prefix of every session's channel
 -- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
 -- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
--- ARGV[8]  min_hold_ms   int     the lease blocks others until so long after its grant; left out: it ends at once
+-- ARGV[8]  min_hold_ms   int     as in `lock/release`; or below 0: it blocks others for so long from now (W28)
 -- returns  as `lock/release`
 -- If the count is known and no session waits, only the count changes. No lease has ended if the first has not.
 local known = redis.call('HMGET', meta, token, 'used', 'fence', 'line') -- defect: P9-known

@@ -1,0 +1,184 @@
+"""`RateLimiter`: at most so many starts in any window of time, for the whole fleet.
+
+A start is a permit of a semaphore that stays taken for *per* after the caller got it (W28): its lease is released at
+once, and `min_hold` keeps the permit. So every window of *per* has at most *limit* starts. Token buckets, and windows
+that begin at fixed times, let through up to twice as many.
+
+DESIGN let a permit be kept until *per* after its *grant*. Measured with 3 × 40 callers and 500 starts a second, that
+was too short: a caller that learnt of its grant 3 ms later than others began 3 ms later, and 99 windows had more than
+500 starts. So the time counts from the release, which leaves when the caller begins. That is what a `MinHold` below
+zero means. If the release gets lost, as that of a process that dies just then, the lease ends with its TTL. That is
+longer by `_LATE`, for a caller that began so long after its grant.
+"""
+
+import asyncio
+import math
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, TypedDict, final
+
+from ._core.errors import AcquireTimeoutError, LimitMismatchError
+from ._core.hints import NameHints, entered_without_async, explains_misuse
+from ._core.options import UNSET, Duration, Unset, check_permits, check_seconds
+from ._core.values import Statistics
+from ._engine.must_await import MustAwait
+from ._grantors.min_hold import MinHold
+from ._primitives.semaphore import Semaphore
+from ._redis.clients import Client
+
+_MAX_LIMIT = 100_000
+_MIN_PER, _MAX_PER = 0.1, 86_400.0
+
+_ROUNDING = 0.002
+"""Seconds that a start counts beyond `per`: the server ends leases at whole milliseconds. Without them, 520 starts of
+500 were seen in a window of a second."""
+
+_LATE = 0.1
+"""Seconds from its grant after which a caller can begin, and be counted although its process dies at once."""
+
+_TRY_ACQUIRE = "try_acquire() must be awaited: `if await limiter.try_acquire():`"
+
+
+class RateLimiterOptions(TypedDict, total=False):
+    """The options of a `RateLimiter`, for type checkers. See `RateLimiter`."""
+
+    acquire_timeout: Duration | None
+    prefix: str
+
+
+class _Starts(Semaphore):
+    """The semaphore whose permits are the starts. Each counts for *seconds* from its release."""
+
+    _kind: ClassVar[str] = "rate"
+
+    def __init__(
+        self, client: Client, name: str, limit: int, seconds: float, acquire_timeout: Duration | None, prefix: str
+    ) -> None:
+        super().__init__(
+            client, name, limit, ttl=seconds + _LATE, acquire_timeout=acquire_timeout, on_lost="flag", renew=False,
+            wait_release=False, prefix=prefix,
+        )  # fmt: skip
+        self._extensions = (MinHold(-math.ceil(1000 * seconds)),)
+
+
+@final
+class RateLimiter(NameHints):
+    """At most *limit* starts in any window of *per* seconds, over all processes that use the same Redis and name.
+
+    ::
+
+        limiter = RateLimiter(redis, "api.example.com", 100, per=60)
+        async with limiter:  # waits for its start; first come, first served
+            await call_the_api()
+
+    It limits how often something begins, not how much runs at the same time: it holds nothing, and leaving the block
+    does nothing. For both, enter a `Semaphore` outside and the limiter inside. For several rates, enter one inside the
+    other; only the innermost is exact.
+
+    A start counts from when the caller gets it, also if that is cancelled or dies then. Time is the server's: if its
+    clock steps forward by less than *per*, one window can have up to twice *limit* starts.
+
+    All processes must use the same *limit* and *per*. If they differ, the limit that was declared last is in force for
+    all, and one warning says so.
+
+    Every duration is a number of seconds or a `timedelta`.
+
+    Args:
+        client: Any `redis.asyncio.Redis`, as you configured it. It is neither modified nor closed.
+        name: What is limited: 1 to 1,024 bytes of UTF-8, any text.
+        limit: Number of starts: 1 to 100,000.
+        per: Length of the window: 0.1 s to a day.
+        acquire_timeout: Seconds to wait for a start. None, the default, waits for ever. 0 asks once.
+        prefix: As for a `Lock`.
+
+    Raises:
+        TypeError: A wrong type, a synchronous client, or an option of `Lock` that makes no sense here.
+        ValueError: A value out of range. Both before any I/O.
+    """
+
+    @explains_misuse
+    def __init__(
+        self, client: Client, name: str, limit: int, *, per: Duration,
+        acquire_timeout: Duration | None = None, prefix: str = "aiolocks:",
+    ) -> None:  # fmt: skip
+        check_permits(limit, "limit")
+        if limit > _MAX_LIMIT:
+            raise ValueError(f"limit must be between 1 and {_MAX_LIMIT:,}, not {limit!r}")
+        seconds = check_seconds("per", per)
+        if not _MIN_PER <= seconds <= _MAX_PER:
+            raise ValueError(f"per must be between {_MIN_PER} seconds and a day, not {per!r}")
+        self._limit, self._per = limit, seconds
+        self._primitive = _Starts(client, name, limit, seconds + _ROUNDING, acquire_timeout, prefix)
+
+    @property
+    def name(self) -> str:
+        """The name, as given."""
+        return self._primitive.name
+
+    def __repr__(self) -> str:
+        return f"<RateLimiter {self.name!r} limit={self._limit} per={self._per:g}>"
+
+    @explains_misuse
+    async def acquire(self, *, cost: int = 1, timeout: Duration | Unset | None = UNSET) -> None:
+        """Wait for a start. There is nothing to release.
+
+        Args:
+            cost: Number of starts that it counts as, such as the tokens of a request.
+            timeout: Seconds to wait. The default is `acquire_timeout`. None waits for ever. 0 asks once.
+
+        Raises:
+            AcquireTimeoutError: There was no start within *timeout*. `retry_after` says when the next one can be.
+            LimitMismatchError: *cost* is above the limit, so the wait would never end.
+            RedisError: Redis could not be asked.
+
+        After an error or a cancellation no start counts that this call waited for.
+        """
+        self._check_cost(cost)
+        seconds = self._primitive._timeout(timeout)
+        loop = asyncio.get_running_loop()
+        end = None if seconds is None else loop.time() + seconds
+        while True:
+            async with self._primitive.hold(permits=cost, timeout=seconds) as lease:
+                if lease.held:
+                    return
+            # This process stood still after the grant, and it is too late for that start.
+            seconds = None if end is None else max(end - loop.time(), 0)
+
+    @explains_misuse
+    def try_acquire(self, *, cost: int = 1) -> MustAwait[bool]:
+        """Take a start if there is one now, and return whether there was.
+
+        There is none if others wait. It raises LimitMismatchError and RedisError as `acquire` does.
+        """
+        return MustAwait(self._try_acquire(cost), _TRY_ACQUIRE)
+
+    async def _try_acquire(self, cost: int) -> bool:
+        try:
+            await self.acquire(cost=cost, timeout=0)
+        except AcquireTimeoutError:
+            return False
+        return True
+
+    async def statistics(self) -> Statistics:
+        """Ask Redis for the starts of the present window, as `permits`; for the limit; and for the number of waiters.
+
+        `kept_until` is when the last of these starts counts no longer. The errors are those of `Lock.statistics`.
+        """
+        return await self._primitive.statistics()
+
+    def _check_cost(self, cost: int) -> None:
+        check_permits(cost, "cost")
+        if cost > self._limit:
+            text = f"rate {self.name!r}: a cost of {cost} is above the limit, {self._limit} per {self._per:g} s"
+            raise LimitMismatchError(text, name=self.name, permits=cost, limit=self._limit)
+
+    async def __aenter__(self) -> None:
+        """Wait `acquire_timeout` for a start; see `acquire`."""
+        await self.acquire()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Do nothing."""
+
+    if not TYPE_CHECKING:  # type checkers know without it
+        __enter__ = __exit__ = entered_without_async
