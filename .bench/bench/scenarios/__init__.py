@@ -16,6 +16,7 @@ from bench.scenarios import (
     readers,
     semaphore,
     slowest,
+    starts,
     watchdog,
 )
 
@@ -29,6 +30,7 @@ SCENARIOS: dict[str, Scenario] = {
         one_lock,
         semaphore,
         readers,
+        starts,
         quorum,
         watchdog,
         memory,
