@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, final
 
-from ._core.hints import NameHints
+from ._core.hints import missing_attribute
 from ._engine.lease import Lease as AsyncLease
 from ._engine.lease import state_of
 from ._engine.validity import GONE_FROM_SERVER
@@ -59,10 +59,9 @@ class Face:
             of = self._of if name == "adopt" else _ELSEWHERE.get(name)
             if of is not None:
                 raise AsyncOnly(f"aiolocks.sync has no {name!r}: in a coroutine, use aiolocks.{of}")
-            try:
-                return NameHints.__getattr__(self, name)
-            except AttributeError as error:
-                raise AttributeError(_for_threads(str(error)), name=name, obj=self) from None
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # raises the error of a property again
+            raise AttributeError(_for_threads(str(missing_attribute(self, name))), name=name, obj=self)
 
 
 class Named(Face):

@@ -331,8 +331,22 @@ def test_a_name_of_another_library_is_no_attribute(thing: object) -> None:
     assert (caught.value.name, caught.value.obj) == (missing, thing)
     assert missing not in dir(type(thing))
     assert missing not in dict(inspect.getmembers(thing))
-    with pytest.raises(AttributeError):
-        inspect.getattr_static(thing, missing)
+    if thing is not aiolocks:
+        kind = type(thing)
+        assert missing not in dict(inspect.getmembers(kind))
+        with pytest.raises(AttributeError, match=f"^type object '{kind.__name__}' has no attribute '{missing}': "):
+            getattr(kind, missing)
+
+
+def test_a_subclass_may_have_an_attribute_of_such_a_name() -> None:
+    class Own(hints.NameHints):
+        extend = 1
+
+    own: Any = Own()
+    own.owner = 2
+    assert (own.extend, own.owner) == (1, 2)
+    assert {"extend", "owner"} <= set(dir(own))
+    assert not hasattr(own, "unlock")
 
 
 @one_by_one("name, shown", [("validity", "lease.remaining()"), ("colour", "'colour'"), ("_state_", "'_state_'")])

@@ -28,8 +28,9 @@ BASES = {"base", "mode_changes", "reentry"}
 """What the siblings of the primitives' layer share; they never import each other."""
 
 LONGEST_MODULE = 550
-LONGEST_PATH = 16
-"""Files from the top to the bottom, with the command line and the testing kit as one each; see `room`."""
+LONGEST_PATH = 17
+"""Files from the top to the bottom, with the command line and the testing kit as one each; see `room`. A `RateLimiter`
+stands on a primitive, which is one file more than the layers have."""
 
 LONGEST_PATH_OF_FOLDERS = 10
 REQUIRED = {"redis", "hiredis", "anyio"}

@@ -29,7 +29,8 @@ FRAME = """
 import asyncio
 import signal
 from redis.asyncio import Redis
-from aiolocks import AcquireTimeoutError, Election, Lock, LockManager, MultiLock, RateLimiter, RWLock, Semaphore, with_lock
+from aiolocks import AcquireTimeoutError, Election, Lock, LockManager, MultiLock, RateLimiter, RWLock, Semaphore
+from aiolocks import with_lock
 
 async def main():
     async with Redis() as redis:
