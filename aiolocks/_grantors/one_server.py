@@ -380,10 +380,10 @@ class RedisGrantor:
         tombstone_ms, line = 0, self._queues.get(self._base)
         session, channels, life_ms = self._address(request, line)
         session = request.place.session or session  # a session that polls may have another name by now
-        if request.unanswered and any(asked.link is not link for asked in request.unanswered):  # defect: W10-late
-            # A request that went over another connection may still come after this one.
-            tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
         for asked in request.unanswered:
+            if asked.link is not link:  # defect: W10-late
+                # A request that went over another connection may still come after this one.
+                tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
             if asked.link is not None and len(asked.args) > 4:
                 session = asked.args[4]
         entry = request.queue_terms() if request.extensions else request.terms.text
@@ -408,11 +408,11 @@ class RedisGrantor:
             ended, *grants = reply.split()
             if ended not in {b"0", b"1"} or not grants:
                 raise ValueError
-            self.deliver(grants)  # defect: W5-dispatched
-            if events.listeners:
-                for fence in map(int, grants[1::3]):
-                    if fence > 0:
-                        events.emit(events.Event("handed_over", self.name, self.kind, 0.0, fence))
+            for token, number, amount in zip(grants[::3], grants[1::3], grants[2::3], strict=True):
+                fence = int(number)
+                self.deliver_grant(token, fence, int(amount))  # defect: W5-dispatched
+                if events.listeners and fence > 0:
+                    events.emit(events.Event("handed_over", self.name, self.kind, 0.0, fence))
             if request.extensions:
                 request.undone(ended=ended == b"1")
             # The new holder goes first, a turn of the loop ahead: all others wait for it to let go.

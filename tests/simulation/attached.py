@@ -70,7 +70,7 @@ def _unknown(table: str, word: str) -> Plant:
 
 _BY_THE_TASK = """undoing = self.context.undos.under_way.get(request.token)
 if undoing is None or undoing.waited is None or not undoing.waited.cancelled():
-    self.deliver(grants)"""
+    self.deliver_grant(token, fence, int(amount))"""
 
 
 def _by(*plants: Plant, rows: tuple[str, ...] = (), says: str = "") -> list[Attached]:
@@ -341,7 +341,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W8 only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer":
             _by(instead("W8-ticket", "ticket = 0 if request.wait else ~request.ticket")),
         "W10 a_request_that_may_still_come_is_buried_only_if_it_left_over_another_connection":
-            _by(instead("W10-late", "if request.unanswered:")),
+            _by(instead("W10-late", "if asked.link is not None:")),
         "W21 what_an_undo_had_no_time_for_is_gone_on_with_by_the_session": _by(without("W21-hand-over")),
     },
     "unit/grantors/replication": {
