@@ -3,7 +3,7 @@
 No other caller can get the name in between. Invariant: the secret is on the server before the text is returned; the
 adopter replaces it by its own token, and gets a new fencing token. An adoption never creates a lease, and its request
 can be repeated. A hand-off or adoption that is not confirmed is released, and leaves a tombstone if a request of it may
-arrive later.
+arrive later. Until it is adopted, the offer can be touched and dropped (W27).
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast, final
 
-from .._core.answers import REPLY_TIMEOUT
+from .._core.answers import REPLY_TIMEOUT, resolve
+from .._core.background import background
 from .._core.errors import LeaseLostError
 from .._core.events import Kind
 from .._core.options import Duration, check_ttl
@@ -21,15 +22,17 @@ from .._engine.acquire import Acquisition
 from .._engine.context import Grantor
 from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
-from .._engine.release import GRACE, Release
+from .._engine.release import GRACE, RELEASE_TIMEOUT, Release
 from .._engine.request import LONGEST_RETRY, Request
-from .parts import Composite, parts_of
+from .parts import Composite, Part, end, parts_of
 
 if TYPE_CHECKING:
     from .all_of import AllOf
     from .one_server import RedisGrantor
 
 _REVOKED = -1
+
+_ADOPTED = -1
 
 
 async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
@@ -41,7 +44,10 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         context, request = state.context, state.request
         held = parts_of(state.grantor, state.request)
         bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
-        offer = Offer(state.grantor.kind, bases, request.terms.permits, fresh_token(context.id), seconds)
+        secret = fresh_token(
+            context.id
+        )  # W27: so no late `touch` or `drop` of an earlier text meets it # defect: W27-secret
+        offer = Offer(state.grantor.kind, bases, request.terms.permits, secret, seconds)
         now = context.clock()
         until = min(state.validity.deadline, now + REPLY_TIMEOUT)
         state.hand_off(now)
@@ -113,6 +119,60 @@ def _release_offered(grantor: Grantor, ttl: float, amount: int, secret: bytes, u
     offered = Request(ttl, amount, False, secret)
     offered.was_reached()
     return grantor.context.undo(grantor, offered, until)
+
+
+async def touch(grantors: "Sequence[RedisGrantor]", offer: Offer, ttl: float) -> int | None:
+    """Extend the lease that is offered, and return its fencing token; see `Acquirable.touch`."""
+    asked = (_touch(grantor, offer.secret_of(at), ttl) for at, grantor in enumerate(grantors))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    if 0 in answers and len(grantors) > 1:  # W27: one name is gone, so all are dropped # defect: W27-whole
+        await drop(grantors, offer)
+    if 0 in answers or _ADOPTED in answers:
+        return None
+    fences: list[int] = []
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        fences.append(answer)
+    return max(fences)
+
+
+async def _touch(grantor: "RedisGrantor", secret: bytes, ttl: float) -> int:
+    return int(await grantor.ask("touch", (secret, round(ttl * 1000))))
+
+
+async def drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
+    """End the lease that is offered; see `Acquirable.drop`. It goes on in the background after a cancellation."""
+    return await asyncio.shield(background(_drop(grantors, offer)))
+
+
+async def _drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
+    first, *others = grantors
+    secret = offer.secret_of(0)
+    ended = await _end(first, offer, 0)  # as for adopters, the first name decides
+    # P10: None means that an earlier try, whose reply was lost, may have ended it.
+    if (ended is None or (others and not ended)) and await _touch(first, secret, 0) == _ADOPTED:  # defect: W27-adopted
+        return False
+    await asyncio.gather(*(_end(other, offer, at) for at, other in enumerate(others, 1)))
+    return ended is not False
+
+
+async def _end(grantor: "RedisGrantor", offer: Offer, at: int) -> bool | None:
+    """Release a name that is offered, and return the `Release.ended` of it: False if another call releases it."""
+    context = grantor.context
+    # The lease may have been touched since, so it may last longer than the text says.
+    offered = Request(max(offer.ttl, RELEASE_TIMEOUT), offer.amount, False, offer.secret_of(at))
+    offered.was_reached()
+    another = offered.token in context.undos.under_way
+    answer: asyncio.Future[bool] = context.loop.create_future()
+    release = end(Part(grantor, offered), partial(resolve, answer))
+    release.on_refused = lambda: resolve(answer, release.obstacle())
+    try:
+        async with asyncio.timeout(RELEASE_TIMEOUT):
+            await answer
+    except TimeoutError:
+        release.outcome()  # raises
+    return False if another else release.ended
 
 
 def prepare_adoption(acquisition: Acquisition, offer: Offer) -> None:
