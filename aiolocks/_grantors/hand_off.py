@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, cast, final
 
 from .._core.answers import REPLY_TIMEOUT, resolve
-from .._core.background import background
 from .._core.errors import LeaseLostError
 from .._core.events import Kind
 from .._core.options import Duration, check_ttl
@@ -24,7 +23,7 @@ from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE, RELEASE_TIMEOUT, Release
 from .._engine.request import LONGEST_RETRY, Request
-from .parts import Composite, Part, end, parts_of
+from .parts import Composite, parts_of
 
 if TYPE_CHECKING:
     from .all_of import AllOf
@@ -138,41 +137,60 @@ async def touch(grantors: "Sequence[RedisGrantor]", offer: Offer, ttl: float) ->
 
 
 async def _touch(grantor: "RedisGrantor", secret: bytes, ttl: float) -> int:
-    return int(await grantor.ask("touch", (secret, round(ttl * 1000))))
+    until = grantor.context.clock() + REPLY_TIMEOUT
+    return int(await grantor.ask_until(until, "touch", (secret, round(ttl * 1000))))
 
 
 async def drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
-    """End the lease that is offered; see `Acquirable.drop`. It goes on in the background after a cancellation."""
-    return await asyncio.shield(background(_drop(grantors, offer)))
-
-
-async def _drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
+    """End the lease that is offered; see `Acquirable.drop`. As for adopters, the first name decides."""
     first, *others = grantors
     secret = offer.secret_of(0)
-    ended = await _end(first, offer, 0)  # as for adopters, the first name decides
-    # P10: None means that an earlier try, whose reply was lost, may have ended it.
-    if (ended is None or (others and not ended)) and await _touch(first, secret, 0) == _ADOPTED:  # defect: W27-adopted
-        return False
-    await asyncio.gather(*(_end(other, offer, at) for at, other in enumerate(others, 1)))
+    another = secret in first.context.undos.under_way
+    release = _end(first, secret, offer)
+
+    def end_others(release: Release) -> None:
+        if release.trouble is None and release.ended is not False:
+            for at, other in enumerate(others, 1):
+                _end(other, offer.secret_of(at), offer)
+
+    try:
+        ended = await _outcome(release)
+        if another:
+            return False
+        # P10: None means that an earlier try, whose reply was lost, may have ended it.
+        if (ended is None or (others and not ended)) and await _touch(
+            first, secret, 0
+        ) == _ADOPTED:  # defect: W27-adopted
+            return False
+    except BaseException:  # it goes on in the background
+        release.add_callback(end_others)
+        raise
+    for rest in [_end(other, offer.secret_of(at), offer) for at, other in enumerate(others, 1)]:
+        await _outcome(rest)
     return ended is not False
 
 
-async def _end(grantor: "RedisGrantor", offer: Offer, at: int) -> bool | None:
-    """Release a name that is offered, and return the `Release.ended` of it: False if another call releases it."""
+def _end(grantor: "RedisGrantor", secret: bytes, offer: Offer) -> Release:
+    """Release a name that is offered under *secret*, unless that has begun already (W14)."""
     context = grantor.context
-    # The lease may have been touched since, so it may last longer than the text says.
-    offered = Request(max(offer.ttl, RELEASE_TIMEOUT), offer.amount, False, offer.secret_of(at))
-    offered.was_reached()
-    another = offered.token in context.undos.under_way
-    answer: asyncio.Future[bool] = context.loop.create_future()
-    release = end(Part(grantor, offered), partial(resolve, answer))
-    release.on_refused = lambda: resolve(answer, release.obstacle())
+    # It may last longer than the text says, because it was touched.
+    ttl = max(offer.ttl, RELEASE_TIMEOUT)
+    return context.undos.under_way.get(secret) or _release_offered(
+        grantor, ttl, offer.amount, secret, context.clock() + ttl
+    )
+
+
+async def _outcome(release: Release) -> bool | None:
+    """Wait until it is done or refused, and return `Release.ended`, or raise why it is not confirmed."""
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    release.add_callback(lambda _: resolve(answer, None))
+    release.on_refused = partial(resolve, answer, None)
     try:
         async with asyncio.timeout(RELEASE_TIMEOUT):
             await answer
     except TimeoutError:
-        release.outcome()  # raises
-    return False if another else release.ended
+        pass
+    return release.outcome()
 
 
 def prepare_adoption(acquisition: Acquisition, offer: Offer) -> None:
