@@ -167,7 +167,7 @@ async def drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
         raise
     for rest in [_end(other, offer.secret_of(at), offer) for at, other in enumerate(others, 1)]:
         await _outcome(rest)
-    return ended is not False
+    return ended is not False  # defect: W27-lost
 
 
 def _end(grantor: "RedisGrantor", secret: bytes, offer: Offer) -> Release:

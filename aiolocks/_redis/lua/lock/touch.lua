@@ -10,5 +10,6 @@ local owner, number, mark = held_by()
 if owner ~= offered or mark ~= 'O' then -- defect: W27-offered
   return redis.call('GET', holder .. ':t:' .. offered) == 'A' and -1 or 0
 end
-extend(offered, ttl_ms) -- W9: the only write is allowed at the memory limit
+-- W9: the only write is allowed at the memory limit.
+extend(offered, ttl_ms) -- defect: W27-extend
 return number -- defect: W27-fence

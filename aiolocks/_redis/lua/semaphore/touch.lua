@@ -15,5 +15,6 @@ local number, mark = fence_of(offered)
 if mark ~= 'O' then -- defect: W27-offered-permits
   return redis.call('GET', holders .. ':t:' .. offered) == 'A' and -1 or 0
 end
-extend(offered, ttl_ms) -- W9: the first write is allowed at the memory limit, and then all are
+-- W9: the first write is allowed at the memory limit, and then all are.
+extend(offered, ttl_ms) -- defect: W27-extend-permits
 return number -- defect: W27-fence
