@@ -169,10 +169,10 @@ class History(ScriptMachine):
         return asker.who not in self.offers
 
     @precondition(lambda self: self.offers)
-    @rule(number=_OFFER, ttl_ms=_RENEWED | st.just(0), again=st.booleans(), full=st.booleans())
-    def touch(self, number: int, ttl_ms: int, again: bool, full: bool = False) -> None:
-        """W27: early or late, of a lease that is offered, was adopted, dropped or revoked, or has ended."""
-        secret = self.one_of(self.offers, number)
+    @rule(number=_OFFER, ttl_ms=_RENEWED | st.just(0), again=st.booleans(), full=st.booleans(), wrong=st.booleans())
+    def touch(self, number: int, ttl_ms: int, again: bool, full: bool = False, wrong: bool = False) -> None:
+        """W27: early or late, of a lease that is offered, was adopted, dropped or revoked, or has ended, or of none."""
+        secret = self.one_of(self.model.holders if wrong and self.model.holders else self.offers, number)
 
         def once() -> None:
             answer = self.scripts.touch(secret, ttl_ms=ttl_ms)
@@ -195,14 +195,16 @@ class History(ScriptMachine):
     @rule(number=_OFFER, adopter=_ASKER, again=st.booleans(), full=st.booleans())
     def adopt(self, number: int, adopter: int, again: bool, full: bool = False) -> None:
         """By a request that has never waited, as its token is fresh."""
-        secret = self.one_of(self.offers, number)
-        asker, offer = self.askers[adopter], self.model.holders.get(secret)
-        known = asker.who in self.model.holders or any(asker in line for line in self.model.lines.values())
-        permits = self.offers[secret].permits
+        secret, model = self.one_of(self.offers, number), self.model
+        known = {*model.holders, *(each.who for line in model.lines.values() for each in line)}
+        adopters = [
+            each for each in self.askers if each.who not in known and each.permits == self.offers[secret].permits
+        ]
         # After the clock stepped back, an adopter keeps all of a lease that lasts longer than any should.
-        far = offer is not None and offer.most > self.seen.now + 1_000 * self.model.longest
-        if known or asker.permits != permits or (far and not self.model.exclusive):
+        far = secret in model.holders and model.holders[secret].most > self.seen.now + 1_000 * model.longest
+        if not adopters or (far and not model.exclusive):
             return
+        asker = adopters[adopter % len(adopters)]
 
         def once() -> None:
             fence = self.scripts.adopt(asker.who, secret, ttl_ms=asker.ttl_ms)

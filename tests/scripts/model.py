@@ -76,6 +76,8 @@ class Model:
         self.heard: set[Session] = set()
         """Who listens on its channel."""
         self.buried: set[str] = set()
+        self.adopted: set[str] = set()
+        """Secrets of what was adopted, for as long as they are buried."""
         self.fence = 0
         """The last fencing token ever."""
         self.remembered = 0
@@ -213,8 +215,8 @@ class Model:
 
     def touch(self, secret: str, ttl_ms: int, seen: Seen) -> int:
         """Return the fencing token of what is offered, -1 if it was adopted, or 0 if there is nothing (W27)."""
-        if secret not in self.holders:
-            return -(secret in self.buried)
+        if secret not in self.offered:
+            return -(secret in self.adopted & self.buried)
         self._extend(secret, ttl_ms, seen)
         return self.holders[secret].fence
 
@@ -226,6 +228,7 @@ class Model:
             fence = seen.fences[asker.who]
             self.drawn_fence(fence, seen)
             self.holders[asker.who] = replace(self.holders.pop(secret), fence=fence, offered=False)
+            self.adopted.add(secret)
             self.buried.add(secret)
         self._extend(asker.who, asker.ttl_ms, seen)
         return self.holders[asker.who].fence

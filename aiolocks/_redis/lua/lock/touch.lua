@@ -5,6 +5,8 @@
 -- ARGV[2]  ttl_ms   int     minimum time that the lease lasts from now on
 -- returns  int  fencing token of the lease that was handed off (> 0); 0 if nothing is offered under that secret; -1 if
 --               it was adopted
+-- An adopter of an older version leaves no mark. If it is adopting one name after the other just then, the others are
+-- dropped, and it is refused.
 -- uses     mutex
 local owner, number, mark = held_by()
 if owner ~= offered or mark ~= 'O' then -- defect: W27-offered
