@@ -191,7 +191,8 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
             fence = await lock.touch(text)  # each later request; None: it is over, so do not save
 
         It is gone if it was not touched in time, or was adopted, dropped or revoked. A lease of several names is
-        dropped as a whole when one of them is gone.
+        dropped as a whole when one of them is gone. A process of an older version can adopt it, but not touch or drop
+        it; if one of several names is touched just while such a process adopts, it may get LeaseLostError.
 
         No process holds the lease meanwhile, so nothing stops a body when it is lost. Only its fencing token protects
         what is written under a text: send the token with each write to a resource that rejects smaller ones. It is that
