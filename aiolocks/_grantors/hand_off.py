@@ -158,9 +158,8 @@ async def drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
         if another:
             return False
         # P10: None means that an earlier try, whose reply was lost, may have ended it.
-        if (ended is None or (others and not ended)) and await _touch(
-            first, secret, 0
-        ) == _ADOPTED:  # defect: W27-adopted
+        unsure = ended is None or (not ended and len(others) > 0)
+        if unsure and await _touch(first, secret, 0) == _ADOPTED:  # defect: W27-adopted
             return False
     except BaseException:  # it goes on in the background
         release.add_callback(end_others)

@@ -184,8 +184,8 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     async def touch(self, text: str | bytes, ttl: Duration | None = None) -> int | None:
         """Extend a lease that was handed off, under the same text, and return its fencing token; None if it is gone.
 
-        For a lease between requests, such as that of an editor whose browser calls every half minute. Any process may
-        call it::
+        This is for a lease that lives from request to request, such as an edit lock whose heartbeat is an HTTP request.
+        Any process can call it::
 
             text = await lease.hand_off(ttl=90)  # the first request; the browser keeps the text
             fence = await lock.touch(text)  # each later request; None: it is over, so do not save
@@ -215,7 +215,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
             return await touch(self._grantors_of_offer(), offer, seconds)
 
     async def drop(self, text: str | bytes) -> bool:
-        """End a lease that was handed off, so that the next waiter gets the name. Any process may call it.
+        """End a lease that was handed off, so that the next waiter gets the name. Any process can call it.
 
         It ends at once: `min_hold` counts from an adoption, and here there was none.
 
@@ -224,8 +224,8 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
         Returns:
             True if this call ended it. False if it was gone: adopted, dropped or revoked before, or not touched in
-            time. If a reply was lost, True can also mean that the lease ended in another way meanwhile, but not that it
-            was adopted.
+            time. If a reply was lost, True can also mean that it was dropped or revoked by another call meanwhile, or
+            that its time was over. It never means that it was adopted.
 
         Raises:
             ValueError: The text is for another kind, name, prefix or mode, or broken. Nothing was sent.
