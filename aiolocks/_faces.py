@@ -33,7 +33,10 @@ _WORDS = (
 """Words about coroutines, and what docstrings and hints say to threads instead."""
 
 _ELSEWHERE = {"upgrade": "RWLock", "upgradeable": "RWLock", "redlock": "Redlock", "hierarchical": "HierarchicalLock"}
-"""What only asynchronous classes have. So is `adopt`."""
+"""What only asynchronous classes have, by their names."""
+
+_OF_TEXTS = {"adopt", "touch", "drop"}
+"""What asynchronous primitives do with the text of a lease that was handed off."""
 
 
 class AsyncOnly(TypeError, AttributeError):
@@ -56,7 +59,7 @@ class Face:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name):
-            of = self._of if name == "adopt" else _ELSEWHERE.get(name)
+            of = self._of if name in _OF_TEXTS else _ELSEWHERE.get(name)
             if of is not None:
                 raise AsyncOnly(f"aiolocks.sync has no {name!r}: in a coroutine, use aiolocks.{of}")
             if hasattr(type(self), name):

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -43,7 +44,7 @@ class Wrapped(Coroutine[Any, Any, T_co]):
 
 
 @final
-class _Quiet(Wrapped[None]):
+class _Quiet(Wrapped[T_co]):
     """A coroutine that gives no "never awaited" warning if its loop ends before its first step."""
 
     __slots__ = ()
@@ -52,13 +53,13 @@ class _Quiet(Wrapped[None]):
         self._coroutine.close()
 
 
-def background(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+def background(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     """Start a task that prints nothing if its loop is closed before it has ended.
 
     A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each. Ours have nothing to lose, as a
     lease ends by itself. `asyncio.gather` sets the same attribute for the same reason.
     """
-    task: asyncio.Task[None] = asyncio.get_running_loop().create_task(_Quiet(coroutine))
+    task: asyncio.Task[T] = asyncio.get_running_loop().create_task(_Quiet(coroutine))
     with contextlib.suppress(AttributeError):  # a task of a foreign task factory may lack it
         cast("Any", task)._log_destroy_pending = False
     _background.add(task)

@@ -79,6 +79,9 @@ _LOCK = _spelled(_OF_LEASE) | _spelled({
     "upgrade downgrade": "leases of RWLock.upgradeable have it: async with lease.upgrade(): ...",
     "close aclose": "there is nothing to close: it keeps no task or connection once nothing is held or awaited",
     "key resource": "use lock.name",
+    "detach": "use text = await lease.hand_off(): another process or request goes on by lock.adopt or lock.touch",
+    "heartbeat keep_alive":
+        "a lease is renewed until it is released; between requests: await lock.touch(text), of await lease.hand_off()",
 })  # fmt: skip
 
 _SEMAPHORE = _LOCK | _spelled({
@@ -89,7 +92,7 @@ _SEMAPHORE = _LOCK | _spelled({
     "try_set_permits set_limit": "use await semaphore.resize(n)",
 })  # fmt: skip
 
-_OF_MODES = "acquire hold try_acquire release locked statistics holders waiters revoke"
+_OF_MODES = "acquire hold try_acquire adopt touch drop release locked statistics holders waiters revoke"
 
 _RWLOCK = _spelled({
     "read_lock reader reader_lock": "use rw.read: `async with rw.read:`",
@@ -111,6 +114,9 @@ _LEASE = _spelled({
     "fence": "use lease.fencing_token",
     "owner": "it is held by this process; await lock.holders() says who holds a name",
     "acquire try_acquire hold": "its lock has it; a lease is what was acquired",
+    "detach": "use text = await lease.hand_off(): another process or request goes on by lock.adopt or lock.touch",
+    "heartbeat keep_alive": "it is renewed until it is released; between requests, await lock.touch(text)",
+    "adopt touch drop": "its lock has it, for the text of lease.hand_off(): await lock.touch(text)",
     "statistics holders waiters revoke": "its lock has it: await lock.statistics(), await lock.holders()",
 })  # fmt: skip
 

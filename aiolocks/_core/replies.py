@@ -56,7 +56,7 @@ def _described(reply: object) -> str:
 
 
 _SHAPES = {
-    **dict.fromkeys(("adopt", "fence", "hand_off", "rename", "redlock/raise", "EXISTS", "WAIT"), r"n"),
+    **dict.fromkeys(("adopt", "fence", "hand_off", "rename", "touch", "redlock/raise", "EXISTS", "WAIT"), r"n"),
     **dict.fromkeys(("downgrade", "resize"), r"\[n.*\]"),
     "expire": r"[n-]",
     "guard": r"[nb]",

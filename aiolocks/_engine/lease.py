@@ -197,7 +197,8 @@ class Lease(NameHints):
 
         From then on it is not renewed. It lasts *ttl* seconds, or as long as it was granted before if that is longer.
         If it is not adopted in that time, the next waiter gets it; no other caller comes in between. This lease is over
-        as if it had been released, also inside its block, which then ends without a release.
+        as if it had been released, also inside its block, which then ends without a release. For a lease that lives
+        from request to request, ``await lock.touch(text)`` extends it, and ``await lock.drop(text)`` ends it.
 
         Any reader of the text can adopt the lease, so send it as you would send a password, and keep it out of logs.
         Guards of this lease that are running are awaited first.

@@ -232,7 +232,11 @@ class Release:
             callback(self)
 
     def add_callback(self, then: "Callable[[Release], None]") -> None:
-        self._callbacks += (then,)
+        """Call *then* when it is done, at once if it is already."""
+        if self.done:
+            then(self)
+        else:
+            self._callbacks += (then,)
 
     def wake(self) -> None:
         """Let the waiting caller go on."""

@@ -3,7 +3,7 @@
 No other caller can get the name in between. Invariant: the secret is on the server before the text is returned; the
 adopter replaces it by its own token, and gets a new fencing token. An adoption never creates a lease, and its request
 can be repeated. A hand-off or adoption that is not confirmed is released, and leaves a tombstone if a request of it may
-arrive later.
+arrive later. Until it is adopted, the offer can be touched and dropped (W27).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast, final
 
-from .._core.answers import REPLY_TIMEOUT
+from .._core.answers import REPLY_TIMEOUT, resolve
 from .._core.errors import LeaseLostError
 from .._core.events import Kind
 from .._core.options import Duration, check_ttl
@@ -21,7 +21,7 @@ from .._engine.acquire import Acquisition
 from .._engine.context import Grantor
 from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
-from .._engine.release import GRACE, Release
+from .._engine.release import GRACE, RELEASE_TIMEOUT, Release
 from .._engine.request import LONGEST_RETRY, Request
 from .parts import Composite, parts_of
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .one_server import RedisGrantor
 
 _REVOKED = -1
+
+_ADOPTED = -1
 
 
 async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
@@ -41,7 +43,10 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         context, request = state.context, state.request
         held = parts_of(state.grantor, state.request)
         bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
-        offer = Offer(state.grantor.kind, bases, request.terms.permits, fresh_token(context.id), seconds)
+        secret = fresh_token(
+            context.id
+        )  # W27: so no late `touch` or `drop` of an earlier text meets it # defect: W27-secret
+        offer = Offer(state.grantor.kind, bases, request.terms.permits, secret, seconds)
         now = context.clock()
         until = min(state.validity.deadline, now + REPLY_TIMEOUT)
         state.hand_off(now)
@@ -113,6 +118,78 @@ def _release_offered(grantor: Grantor, ttl: float, amount: int, secret: bytes, u
     offered = Request(ttl, amount, False, secret)
     offered.was_reached()
     return grantor.context.undo(grantor, offered, until)
+
+
+async def touch(grantors: "Sequence[RedisGrantor]", offer: Offer, ttl: float) -> int | None:
+    """Extend the lease that is offered, and return its fencing token; see `Acquirable.touch`."""
+    asked = (_touch(grantor, offer.secret_of(at), ttl) for at, grantor in enumerate(grantors))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    if 0 in answers and len(grantors) > 1:  # W27: one name is gone, so all are dropped # defect: W27-whole
+        await drop(grantors, offer)
+    if 0 in answers or _ADOPTED in answers:
+        return None
+    fences: list[int] = []
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        fences.append(answer)
+    return max(fences)
+
+
+async def _touch(grantor: "RedisGrantor", secret: bytes, ttl: float) -> int:
+    until = grantor.context.clock() + REPLY_TIMEOUT
+    return int(await grantor.ask_until(until, "touch", (secret, round(ttl * 1000))))
+
+
+async def drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
+    """End the lease that is offered; see `Acquirable.drop`. As for adopters, the first name decides."""
+    first, *others = grantors
+    secret = offer.secret_of(0)
+    another = secret in first.context.undos.under_way
+    release = _end(first, secret, offer)
+
+    def end_others(release: Release) -> None:
+        if release.trouble is None and release.ended is not False:
+            for at, other in enumerate(others, 1):
+                _end(other, offer.secret_of(at), offer)
+
+    try:
+        ended = await _outcome(release)
+        if another:
+            return False
+        # P10: None means that an earlier try, whose reply was lost, may have ended it.
+        unsure = ended is None or (not ended and len(others) > 0)
+        if unsure and await _touch(first, secret, 0) == _ADOPTED:  # defect: W27-adopted
+            return False
+    except BaseException:  # it goes on in the background
+        release.add_callback(end_others)
+        raise
+    for rest in [_end(other, offer.secret_of(at), offer) for at, other in enumerate(others, 1)]:
+        await _outcome(rest)
+    return ended is not False  # defect: W27-lost
+
+
+def _end(grantor: "RedisGrantor", secret: bytes, offer: Offer) -> Release:
+    """Release a name that is offered under *secret*, unless that has begun already (W14)."""
+    context = grantor.context
+    # It may last longer than the text says, because it was touched.
+    ttl = max(offer.ttl, RELEASE_TIMEOUT)
+    return context.undos.under_way.get(secret) or _release_offered(
+        grantor, ttl, offer.amount, secret, context.clock() + ttl
+    )
+
+
+async def _outcome(release: Release) -> bool | None:
+    """Wait until it is done or refused, and return `Release.ended`, or raise why it is not confirmed."""
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    release.add_callback(lambda _: resolve(answer, None))
+    release.on_refused = partial(resolve, answer, None)
+    try:
+        async with asyncio.timeout(RELEASE_TIMEOUT):
+            await answer
+    except TimeoutError:
+        pass
+    return release.outcome()
 
 
 def prepare_adoption(acquisition: Acquisition, offer: Offer) -> None:

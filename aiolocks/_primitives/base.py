@@ -14,8 +14,8 @@ from .._core.doing import Doing
 from .._core.hints import NameHints, entered_without_async, explains_misuse, not_callable
 from .._core.keys import Keys
 from .._core.kinds import KINDS
-from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout
-from .._core.values import Holder, Statistics, Waiter, offer_of
+from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout, check_ttl
+from .._core.values import Holder, Offer, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
 from .._engine.block import ExitHandle, SharedContextManager
 from .._engine.closing import Closing, closed_error
@@ -27,7 +27,7 @@ from .._engine.lease_state import LeaseState, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
-from .._grantors.hand_off import prepare_adoption
+from .._grantors.hand_off import drop, prepare_adoption, touch
 from .._grantors.min_hold import min_hold_of
 from .._grantors.one_server import RedisGrantor
 from .._grantors.replication import replicas_of
@@ -172,18 +172,83 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
         After an error of Redis or a cancellation the lease is released, if it was adopted.
         """
-        offer = offer_of(text)
-        mine = self._amount_adopted(offer.amount)
-        bases = tuple(keys.base for keys in self._every_keys())
-        if (offer.kind, offer.bases, offer.amount) != (self._kind, bases, mine):
-            raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
-        acquisition = self._new_acquisition(None, mine, entering=False)
+        offer = self._offer_of(text)
+        acquisition = self._new_acquisition(None, offer.amount, entering=False)
         prepare_adoption(acquisition, offer)
         with Doing(f"adopting {acquisition.what}"):
             return await self._adopt(acquisition)
 
     async def _adopt(self, acquisition: Acquisition) -> Lease:
         return await acquisition.acquire(Lease, by_hand=True)
+
+    async def touch(self, text: str | bytes, ttl: Duration | None = None) -> int | None:
+        """Extend a lease that was handed off, under the same text, and return its fencing token; None if it is gone.
+
+        This is for a lease that lives from request to request, such as an edit lock whose heartbeat is an HTTP request.
+        Any process can call it::
+
+            text = await lease.hand_off(ttl=90)  # the first request; the browser keeps the text
+            fence = await lock.touch(text)  # each later request; None: it is over, so do not save
+
+        It is gone if it was not touched in time, or was adopted, dropped or revoked. A lease of several names is
+        dropped as a whole when one of them is gone. A process of an older version can adopt it, but not touch or drop
+        it; if one of several names is touched just while such a process adopts, it may get LeaseLostError.
+
+        No process holds the lease meanwhile, so nothing stops a body when it is lost. Only its fencing token protects
+        what is written under a text: send the token with each write to a resource that rejects smaller ones. It is that
+        of the lease that was handed off, for a `MultiLock` the largest of its names.
+
+        Args:
+            text: The result of `lease.hand_off()`, as str or bytes.
+            ttl: Seconds, or a timedelta, that it lasts from now on; never less than it had left. None means the TTL in
+                the text.
+
+        Raises:
+            ValueError: The text is for another kind, name, prefix or mode, or broken; or a bad *ttl*. Nothing was sent.
+            TypeError: The text is neither str nor bytes, or this is a `Redlock`.
+            RedisError: Redis could not be asked. The lease may have been extended all the same, as after a
+                cancellation. Asking again is harmless.
+        """
+        offer = self._offer_of(text)
+        seconds = offer.ttl if ttl is None else check_ttl(ttl)
+        with Doing(f"touching {self._kind} {self.name!r}"):
+            return await touch(self._grantors_of_offer(), offer, seconds)
+
+    async def drop(self, text: str | bytes) -> bool:
+        """End a lease that was handed off, so that the next waiter gets the name. Any process can call it.
+
+        It ends at once: `min_hold` counts from an adoption, and here there was none.
+
+        Args:
+            text: The result of `lease.hand_off()`, as str or bytes.
+
+        Returns:
+            True if this call ended it. False if it was gone: adopted, dropped or revoked before, or not touched in
+            time. If a reply was lost, True can also mean that it was dropped or revoked by another call meanwhile, or
+            that its time was over. It never means that it was adopted.
+
+        Raises:
+            ValueError: The text is for another kind, name, prefix or mode, or broken. Nothing was sent.
+            TypeError: The text is neither str nor bytes, or this is a `Redlock`.
+            RedisError: Refused, or not confirmed within 10 s. It goes on in the background, as after a cancellation,
+                and an offer that is not touched ends with its TTL.
+        """
+        offer = self._offer_of(text)
+        with Doing(f"dropping {self._kind} {self.name!r}"):
+            return await drop(self._grantors_of_offer(), offer)
+
+    def _offer_of(self, text: str | bytes) -> Offer:
+        """Read the text of a lease that was handed off. Raise ValueError unless it can be adopted here."""
+        offer = offer_of(text)
+        bases = tuple(keys.base for keys in self._every_keys())
+        if (offer.kind, offer.bases, offer.amount) != (self._kind, bases, self._amount_adopted(offer.amount)):
+            raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")
+        return offer
+
+    def _grantors_of_offer(self) -> list[RedisGrantor]:
+        """Return a grantor for each secret, in the order of the text."""
+        session = self._session()
+        return [session.grantor(keys) for keys in self._every_keys()]
 
     def _amount_adopted(self, offered: int) -> int:
         """Return the permits or the mode that a lease must have to be adopted here; it has *offered*."""

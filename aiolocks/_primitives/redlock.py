@@ -74,7 +74,18 @@ class Redlock(Acquirable):
 
     async def adopt(self, text: str | bytes) -> Lease:
         """Raise TypeError: the lease of a `Redlock` is on several servers, and cannot be handed off."""
-        raise TypeError(f"{self!r}: its leases are on several servers, and cannot be handed off; those of a Lock can")
+        raise self._not_handed_off()
+
+    async def touch(self, text: str | bytes, ttl: Duration | None = None) -> int | None:
+        """Raise TypeError, as `adopt` does."""
+        raise self._not_handed_off()
+
+    async def drop(self, text: str | bytes) -> bool:
+        """Raise TypeError, as `adopt` does."""
+        raise self._not_handed_off()
+
+    def _not_handed_off(self) -> TypeError:
+        return TypeError(f"{self!r}: its leases are on several servers, and cannot be handed off; those of a Lock can")
 
     async def statistics(self) -> Statistics:
         """Ask the servers for the state of the name: it is held when most of them have a holder. There is no queue.

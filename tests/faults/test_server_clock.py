@@ -175,3 +175,20 @@ async def test_a_step_back_lets_no_newcomer_of_one_process_overtake_a_waiter_of_
         async with asyncio.timeout(TTL * SLACK):
             await asyncio.gather(*waiters)
     assert order == asked
+
+
+@kinds
+async def test_a_lease_between_requests_is_touched_after_a_step_back_and_is_gone_after_one_forward(
+    clock: ServerClock, client: Redis, other: Redis, kind: Kind
+) -> None:
+    """W27: a touch after a step says how the lease is by the new clock. The next holder's fencing token is larger."""
+    lease = await make(kind, client, "touched", ttl=STEP / 2).acquire()
+    text = await lease.hand_off()
+    await step(clock, client, -STEP)
+    assert await make(kind, other, "touched", ttl=TTL).touch(text) == lease.fencing_token
+    assert not await make(kind, other, "touched", ttl=TTL).try_acquire()
+    await step(clock, client, 3 * STEP)
+    assert await make(kind, other, "touched", ttl=TTL).touch(text) is None
+    assert await make(kind, other, "touched", ttl=TTL).drop(text) is False
+    async with make(kind, other, "touched", ttl=TTL) as next_lease:
+        assert next_lease.fencing_token > lease.fencing_token

@@ -314,6 +314,26 @@ def test_a_lease_is_handed_on_from_one_version_to_the_other(first: Peer, second:
     assert rise([latest, turn.result(PATIENCE)[3]])
 
 
+@pytest.mark.parametrize("kind", [*QUEUEING, "read lock"])
+def test_what_the_older_version_hands_off_and_adopts_is_touched_and_dropped_by_the_newer(
+    both: dict[str, Peer], kind: str, name: str
+) -> None:
+    """The older version cannot do that itself, and its adoption leaves no mark."""
+    older, newer = both[OLDER], both[NEWER]
+    lease, fences = older("acquire", kind, name)
+    text = older("hand_off", lease)
+    assert newer("touch", kind, name, text) == max(fences)
+    adopted, later = older("adopt", kind, name, text)
+    assert rise([fences, later])
+    assert newer("touch", kind, name, text) is None
+    assert newer("drop", kind, name, text) is False
+    assert older("held", adopted)
+    turn = older.ask("turn", "write lock" if kind == "read lock" else kind, name)
+    waiting(newer, kind, name, 1)
+    assert newer("drop", kind, name, older("hand_off", adopted)) is True
+    assert rise([later, turn.result(PATIENCE)[3]])
+
+
 def test_a_holder_of_one_version_stops_when_the_other_revokes_its_lease(first: Peer, second: Peer, name: str) -> None:
     holding = {kind: first.ask("until_lost", kind, f"{name} {kind}", ttl=1.0) for kind in EXCLUSIVE}
     for kind in EXCLUSIVE:

@@ -6,6 +6,7 @@ Time is made by hand: leases lapse, sessions die and the clock steps back when a
 import os
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -15,7 +16,7 @@ from redis import Redis
 
 from tests.scripts.calls import token
 from tests.scripts.machine import ScriptMachine
-from tests.scripts.model import MOST_LOOKED_AT
+from tests.scripts.model import MOST_LOOKED_AT, Asker
 from tests.scripts.shapes import ASKERS, DEAD, LIFE, LONGEST_LIFE, TTLS
 from tests.scripts.states import lapse, limited_user, listening
 
@@ -43,6 +44,8 @@ LACKS = st.sampled_from(["", "", "memory", "numsub", "publish", "set"])
 """What the scripts lack while one is run: rights, or memory to write to."""
 
 _RENEWED = TTLS | st.just(20_000)
+_ASKER = st.integers(0, ASKERS - 1)
+_OFFER = st.integers(0, 7)
 _HOUR = 3_600_000_000
 """Microseconds."""
 _LONGER = "return redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]) + ARGV[1])"
@@ -88,7 +91,7 @@ class History(ScriptMachine):
     @rule(number=st.integers(0, ASKERS - 1), other=st.none() | st.integers(0, 3), again=st.booleans(), lack=LACKS)
     def a_holder_releases(self, number: int, other: int | None, again: bool, lack: str = "") -> None:
         """A lease may end in another session than it began in; a place in line may not."""
-        asker = next(asker for asker in self.askers if asker.who == self.one_of(self.model.holders, number))
+        asker = self.asker_of(self.one_of(self.model.holders, number))
         by = asker.home if other is None else self.sessions[other]
         with self.lacking(self.possible(lack)):
             self.undo(asker, by, bury=False)
@@ -143,6 +146,84 @@ class History(ScriptMachine):
         assert renewed == [False, *(self.model.renew_shortly(each.who, ttl_ms, self.seen) for each in askers)]
         self.compare(None, [])
 
+    @precondition(lambda self: self.model.holders)
+    @rule(number=_ASKER, ttl_ms=_RENEWED, bury=st.booleans(), again=st.booleans(), full=st.booleans())
+    def a_holder_hands_off(self, number: int, ttl_ms: int, bury: bool, again: bool, full: bool = False) -> None:
+        """W17: under a secret that is never used again."""
+        asker = self.asker_of(self.one_of(self.model.holders, number))
+        if not self.may_hand_off(asker):
+            return
+        secret = f"{asker.who}h{len(self.offers)}w"
+        self.offers[secret] = replace(asker, who=secret, permits=self.model.holders[asker.who].permits)
+
+        def once() -> None:
+            answer = self.scripts.hand_off(asker.who, secret, ttl_ms=ttl_ms, tombstone_ms=60_000 * bury)
+            self.look()
+            assert answer == self.model.hand_off(asker.who, secret, ttl_ms, self.seen, bury=bury)
+            self.compare(None, [])
+
+        with self.lacking("memory" if full else ""):
+            self.twice(again, once)
+
+    def may_hand_off(self, asker: Asker) -> bool:
+        return asker.who not in self.offers
+
+    @precondition(lambda self: self.offers)
+    @rule(number=_OFFER, ttl_ms=_RENEWED | st.just(0), again=st.booleans(), full=st.booleans(), wrong=st.booleans())
+    def touch(self, number: int, ttl_ms: int, again: bool, full: bool = False, wrong: bool = False) -> None:
+        """W27: early or late, of a lease that is offered, was adopted, dropped or revoked, or has ended, or of none."""
+        secret = self.one_of(self.model.holders if wrong and self.model.holders else self.offers, number)
+
+        def once() -> None:
+            answer = self.scripts.touch(secret, ttl_ms=ttl_ms)
+            self.look()
+            assert answer == self.model.touch(secret, ttl_ms, self.seen)
+            self.compare(None, [])
+
+        with self.lacking("memory" if full else ""):
+            self.twice(again, once)
+
+    @precondition(lambda self: self.offers)
+    @rule(number=_OFFER, session=st.integers(0, 3), again=st.booleans(), lack=LACKS)
+    def drop(self, number: int, session: int, again: bool, lack: str = "") -> None:
+        """W27: a release of the secret, by any session."""
+        asker = self.offers[self.one_of(self.offers, number)]
+        with self.lacking(self.possible(lack)):
+            self.twice(again, lambda: self.undo(asker, self.sessions[session], bury=False))
+
+    @precondition(lambda self: self.model.offered)
+    @rule(number=_OFFER, adopter=_ASKER, again=st.booleans(), full=st.booleans())
+    def adopt(self, number: int, adopter: int, again: bool, full: bool = False) -> None:
+        """By a request that has never waited, as its token is fresh."""
+        secret, model = self.one_of(self.offers, number), self.model
+        known = {*model.holders, *(each.who for line in model.lines.values() for each in line)}
+        adopters = [
+            each for each in self.askers if each.who not in known and each.permits == self.offers[secret].permits
+        ]
+        # After the clock stepped back, an adopter keeps all of a lease that lasts longer than any should.
+        far = secret in model.holders and model.holders[secret].most > self.seen.now + 1_000 * model.longest
+        if not adopters or (far and not model.exclusive):
+            return
+        asker = adopters[adopter % len(adopters)]
+
+        def once() -> None:
+            fence = self.scripts.adopt(asker.who, secret, ttl_ms=asker.ttl_ms)
+            self.look()
+            assert fence == self.model.adopt(asker, secret, self.seen)
+            self.compare(None, [])
+
+        with self.lacking("memory" if full else ""):
+            self.twice(again, once)
+
+    @precondition(lambda self: self.model.offered)
+    @rule(number=_OFFER, session=st.integers(0, 3))
+    def revoke_an_offer(self, number: int, session: int) -> None:
+        secret, by = self.one_of(self.model.offered, number), self.sessions[session]
+        reply = self.scripts.revoke(self.model.holders[secret].fence, session=by.name, life_ms=self.life)
+        assert reply.left_ms == 0
+        self.look()
+        self.compare(by, self.model.revoke_offer(secret, self.seen, by=by), reply.mine)
+
     @rule(life_ms=LIVES)
     def waiters_become_more_or_less_patient(self, life_ms: int) -> None:
         """W3: what a session says of its life when it next speaks is what counts."""
@@ -188,7 +269,7 @@ class History(ScriptMachine):
             if number % 2:
                 assert not self.scripts.renew(who, 30_000)
             else:
-                asker = next(asker for asker in self.askers if asker.who == who)
+                asker = self.asker_of(who)
                 self.undo(asker, asker.home, bury=False)
 
     def a_session_dies(self, number: int) -> None:
@@ -230,7 +311,7 @@ class History(ScriptMachine):
         if self.seen.newest:
             pipeline.incrby(self.scripts.key("highest"), _HOUR)
         for who, fence in self.seen.fences.items():
-            later = str(fence + _HOUR).encode()
+            later = b"%d%b" % (fence + _HOUR, b" O" if who in self.seen.offered else b"")
             if self.kind == "lock":
                 pipeline.set(self.scripts.keys.base, token(who) + b" " + later, keepttl=True)
             else:
@@ -263,7 +344,8 @@ class History(ScriptMachine):
 
     def everybody_leaves(self, _: int) -> None:
         """After the last lease and waiter nothing is left but residue."""
-        for asker in [*self.askers, *self.askers]:  # as hand-overs make holders of those who had nothing to release
+        # Twice, as hand-overs make holders of those who had nothing to release.
+        for asker in [*self.offers.values(), *self.askers, *self.askers]:
             self.undo(asker, asker.home, bury=False)
         residue = {self.scripts.key(field) for field in ("fence", "meta", "highest")}
         residue |= {self.scripts.key("tombstone", who=who) for who in self.model.buried}

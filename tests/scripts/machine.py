@@ -59,6 +59,8 @@ class ScriptMachine(RuleBasedStateMachine):
         self.askers = [
             Asker(f"{word}w{number}w", self.sessions[number % 4], *pair) for number, pair in enumerate(data.draw(terms))
         ]
+        self.offers: dict[str, Asker] = {}
+        """By its secret each lease that was ever handed off, as the asker that a release of it is for."""
         self.tickets: dict[Asker, int] = {}
         """The last that each was told."""
         self.highest = 0
@@ -148,6 +150,7 @@ class ScriptMachine(RuleBasedStateMachine):
         model, seen = self.model, self.seen
         assert seen.fences == {who: lease.fence for who, lease in model.holders.items()}
         assert seen.permits == {who: lease.permits for who, lease in model.holders.items()}
+        assert seen.offered == model.offered
         kept_in = [self.scripts.keys.base, *([self.scripts.key("meta")] if self.kind != "lock" else [])]
         for who, lease in model.holders.items():
             assert lease.least - self.seen.slack <= seen.ends[who] <= lease.most + self.seen.slack
@@ -218,6 +221,9 @@ class ScriptMachine(RuleBasedStateMachine):
             case Refused():
                 assert reply.limit == self.model.limit
         return reply
+
+    def asker_of(self, who: str) -> Asker:
+        return self.offers.get(who) or next(asker for asker in self.askers if asker.who == who)
 
     def ticket(self, old: int | None) -> int:
         """Return the old ticket that a rule means: of the asker of that number, or a number as it is."""

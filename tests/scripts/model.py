@@ -5,7 +5,7 @@ tickets, instants) comes in as `Seen`, and is checked against the rule that it m
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.scripts.calls import entry
 from tests.scripts.seen import Seen
@@ -47,6 +47,8 @@ class Lease:
     permits: int
     least: int
     most: int
+    offered: bool = False
+    """Its holder has handed it off, and its holder's name is a secret now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Model:
         self.heard: set[Session] = set()
         """Who listens on its channel."""
         self.buried: set[str] = set()
+        self.adopted: set[str] = set()
+        """Secrets of what was adopted, for as long as they are buried."""
         self.fence = 0
         """The last fencing token ever."""
         self.remembered = 0
@@ -92,6 +96,10 @@ class Model:
     @property
     def in_use(self) -> int:
         return sum(lease.permits for lease in self.holders.values())
+
+    @property
+    def offered(self) -> set[str]:
+        return {who for who, lease in self.holders.items() if lease.offered}
 
     @property
     def free(self) -> int:
@@ -192,6 +200,44 @@ class Model:
     def renew_shortly(self, who: str, ttl_ms: int, seen: Seen) -> bool:
         """Renew one of many: of permits only if no lease was longer, else it must be renewed by itself."""
         return (self.exclusive or ttl_ms <= self.longest) and self.renew(who, ttl_ms, seen)
+
+    def hand_off(self, who: str, secret: str, ttl_ms: int, seen: Seen, *, bury: bool) -> int:
+        """Put a secret in the place of a holder (W17)."""
+        if secret in self.holders:
+            return 1
+        if who not in self.holders:
+            return 0
+        self._extend(who, ttl_ms, seen)
+        self.holders[secret] = replace(self.holders.pop(who), offered=True)
+        if bury:
+            self.buried.add(who)
+        return 1
+
+    def touch(self, secret: str, ttl_ms: int, seen: Seen) -> int:
+        """Return the fencing token of what is offered, -1 if it was adopted, or 0 if there is nothing (W27)."""
+        if secret not in self.offered:
+            return -(secret in self.adopted & self.buried)
+        self._extend(secret, ttl_ms, seen)
+        return self.holders[secret].fence
+
+    def adopt(self, asker: Asker, secret: str, seen: Seen) -> int:
+        """Give what is offered to *asker*, with a fencing token of its own; return that, or 0 (W17)."""
+        if asker.who in self.buried or not {asker.who, secret} & {*self.holders}:
+            return 0
+        if asker.who not in self.holders:
+            fence = seen.fences[asker.who]
+            self.drawn_fence(fence, seen)
+            self.holders[asker.who] = replace(self.holders.pop(secret), fence=fence, offered=False)
+            self.adopted.add(secret)
+            self.buried.add(secret)
+        self._extend(asker.who, asker.ttl_ms, seen)
+        return self.holders[asker.who].fence
+
+    def revoke_offer(self, secret: str, seen: Seen, *, by: Session) -> list[Handed]:
+        """End what is offered at once, as no body relies on it (W16)."""
+        del self.holders[secret]
+        self._return_to_line(by)
+        return self._hand_over(by, seen)
 
     def resize(self, limit: int, seen: Seen, *, by: Session, pin: bool) -> list[Handed]:
         self.limit, self.pinned = limit, pin

@@ -20,6 +20,8 @@ class Seen:
     fences: dict[str, int]
     """By holder whose lease has not run out."""
     permits: dict[str, int]
+    offered: set[str]
+    """Secrets under which leases are offered."""
     ends: dict[str, int]
     lines: dict[str, dict[bytes, int]]
     """By session: entries and their tickets."""
@@ -65,14 +67,16 @@ class Seen:
         lines = {name.removeprefix(lines_at).decode() for name in values if name.startswith(lines_at)}
         buried = {name.removeprefix(tombs_at) for name in values if name.startswith(tombs_at)}
         queue = _scores(values.get(scripts.key("queue")))
-        fences, permits, ends, last_fence = (_mutex if scripts.kind == "lock" else _semaphore)(
-            scripts, now, lives, values
-        )
+        terms, ends, last_fence = (_mutex if scripts.kind == "lock" else _semaphore)(scripts, now, lives, values)
         known = {scripts.keys.base, scripts.key("queue"), scripts.key("highest")}
         known.add(scripts.key("fence" if scripts.kind == "lock" else "meta"))
         newest = values.get(scripts.key("highest"))
         return cls(
-            before, now, slack, fences, permits, ends,
+            before, now, slack,
+            {who(token): int(fence) for token, (_, fence, *_) in terms.items()},
+            {who(token): int(permits) for token, (permits, *_) in terms.items()},
+            {who(token) for token, (*_, last) in terms.items() if last == b"O"},
+            ends,
             {name: _scores(values[lines_at + name.encode()]) for name in lines},
             [name.decode() for name in queue],
             {name.decode(): score for name, score in queue.items()},
@@ -84,17 +88,17 @@ class Seen:
         )  # fmt: skip
 
 
-_Holders = tuple[dict[str, int], dict[str, int], dict[str, int], int]
+_Holders = tuple[dict[bytes, list[bytes]], dict[str, int], int]
+"""The terms of each token (permits, fencing token, and perhaps a mark), the ends, and the last fencing token."""
 
 
 def _mutex(scripts: Scripts, now: int, lives: dict[bytes, int], values: dict[bytes, object]) -> _Holders:
     value, last = values.get(scripts.keys.base), values.get(scripts.key("fence"))
     last_fence = int(last) if isinstance(last, bytes) else 0
     if not isinstance(value, bytes):
-        return {}, {}, {}, last_fence
-    token, fence = value.rsplit(b" ", 1)
-    name = who(token)
-    return {name: int(fence)}, {name: 1}, {name: now + 1_000 * lives[scripts.keys.base]}, last_fence
+        return {}, {}, last_fence
+    token, *terms = value.split(b" ")
+    return {token: [b"1", *terms]}, {who(token): now + 1_000 * lives[scripts.keys.base]}, last_fence
 
 
 def _semaphore(scripts: Scripts, now: int, lives: dict[bytes, int], values: dict[bytes, object]) -> _Holders:
@@ -102,12 +106,7 @@ def _semaphore(scripts: Scripts, now: int, lives: dict[bytes, int], values: dict
     told: dict[bytes, bytes] = meta if isinstance(meta, dict) else {}
     live = {token: 1_000 * end for token, end in _scores(values.get(scripts.keys.base)).items() if 1_000 * end > now}
     terms = {token: told[token].split() for token in live}
-    return (
-        {who(token): int(fence) for token, (_, fence) in terms.items()},
-        {who(token): int(permits) for token, (permits, _) in terms.items()},
-        {who(token): end for token, end in live.items()},
-        int(told.get(b"fence", 0)),
-    )
+    return terms, {who(token): end for token, end in live.items()}, int(told.get(b"fence", 0))
 
 
 def _micros(time: tuple[int, int]) -> int:

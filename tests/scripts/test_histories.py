@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
-from tests.scripts.calls import Kind, token
+from tests.scripts.calls import Kind, token, upgrade_of
 from tests.scripts.histories import LIVES, LONG, SETTINGS, History, limited
-from tests.scripts.model import Model
+from tests.scripts.model import Asker, Model
 from tests.scripts.shapes import ASKERS, LIFE
 from tests.scripts.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
 from tests.support.seeds import seed_of_run
@@ -130,6 +130,12 @@ class SharedHistory(History):
 
     def permits(self) -> st.SearchStrategy[int]:
         return st.sampled_from([S, X, S, U, S, IS, X, IX, SIX])
+
+    def may_hand_off(self, asker: Asker) -> bool:
+        """No upgrade is handed off, and no lease from which one grows or would grow."""
+        grown = [each for each in self.askers if each.permits == UPGRADE and each.who.startswith(upgrade_of(asker.who))]
+        known = {*self.model.holders, *(each.who for line in self.model.lines.values() for each in line)}
+        return super().may_hand_off(asker) and asker.permits != UPGRADE and not known & {each.who for each in grown}
 
     @rule(number=_ASKER, old=_TICKET, again=st.booleans())
     def acquire(self, number: int, old: int | None, again: bool) -> None:

@@ -159,6 +159,7 @@ def test_asking_for_what_only_the_dead_wait_for_changes_nothing_or_all(awaited: 
 def test_a_lease_can_be_handed_off_and_adopted(held: Scripts) -> None:
     with _full(held):
         assert held.hand_off("ann", tombstone_ms=60_000) == 1
+        assert held.touch(ttl_ms=2 * TTL) == fence_of(held, "offer")
         fence = held.adopt("ben")
         assert held.statistics().holders == 1
     assert list(holders(held)) == ["ben"]

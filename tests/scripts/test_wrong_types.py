@@ -20,6 +20,7 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "release": lambda scripts: scripts.release("ann"),
     "withdraw": lambda scripts: scripts.release("ben"),
     "renew": lambda scripts: scripts.renew("ann"),
+    "touch": lambda scripts: scripts.touch(),
     "statistics": lambda scripts: scripts.statistics(),
     "resize": lambda scripts: scripts.resize(5),
     "downgrade": lambda scripts: scripts.downgrade("ann", SHARED),

@@ -48,6 +48,19 @@ _UNSEEN = never("W10-buried")
 _OF_PERMITS = "local existing = redis.call('EXISTS', queue, waiters, holders, holders, holders, holders)"
 _OF_TOKEN = "local renewed = value and (string.match(value, '^(%S+) %d+$') or value) == token"
 _AT_ONCE = "local done, renewed = true, extend_as_usual(terms[2 * at - 1], terms[2 * at])"
+_CREATES = (
+    instead(
+        "W27-offered",
+        "if not owner then redis.call('SET', holder, offered .. ' 1 O', 'PX', ttl_ms) end\n"
+        "if owner and (owner ~= offered or mark ~= 'O') then",
+    ),
+    instead(
+        "W27-offered-permits",
+        "if not number then number = grant(offered, ttl_ms, 1) note() mark = 'O' end\nif mark ~= 'O' then",
+    ),
+)
+"""A touch makes the lease that it does not find."""
+
 _WRITES = "redis.call('SET', 'another', '')"
 """Needs memory."""
 
@@ -246,6 +259,43 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
             rows=("lock server no_channels", "semaphore server no_channels"),
         ),
+    },
+    "scripts/touch": {
+        "W27 a_touch_extends_the_offer_and_answers_its_fencing_token": _by(instead("W27-fence", "return 1")),
+        "W27 a_touch_never_shortens_an_offer": _by(
+            both(
+                instead("W27-extend", "redis.call('PEXPIRE', holder, ttl_ms)"),
+                instead("W27-extend-permits", "redis.call('ZADD', holders, now_ms + ttl_ms, offered)"),
+            ),
+        ),
+        "W27 a_touch_that_comes_late_creates_nothing": _by(both(*_CREATES)),
+        "W27 a_touch_after_the_end_of_the_offer_creates_nothing": _by(both(*_CREATES)),
+        "W27 only_an_offer_can_be_touched": _by(
+            both(
+                instead("W27-offered", "if owner ~= offered then"),
+                instead("W27-offered-permits", "if not number then"),
+            ),
+        ),
+        "W27 a_touch_after_the_adoption_says_so_and_changes_nothing": _by(without("W27-adopter")),
+        "W27 a_revoked_offer_ends_at_once_and_the_next_touch_finds_nothing": _by(
+            both(
+                instead("W27-revoked", "local force, unused = tombstone_ms - 0 > 0, mark == 'C'"),
+                instead("W27-revoked-some", "local unused = mark == 'C'"),
+            ),
+        ),
+    },
+    "primitives/touch": {
+        "W27 an_adoption_ends_the_text": _by(instead("W27-secret", 'secret = b"0" * 33'), rows=("lock redis",)),
+        "W27 when_one_of_several_names_is_gone_all_are_dropped": _by(never("W27-whole"), rows=("redis",)),
+        "W27 when_a_level_of_a_path_is_revoked_all_are_dropped":
+            _by(never("W27-whole"), rows=("redis",), says="AcquireTimeoutError"),
+    },
+    "faults/touch": {
+        "W27 a_touch_or_drop_in_the_middle_of_an_adoption_leaves_it_to_the_adopter":
+            _by(without("W27-adopter"), rows=("multilock",), says="LeaseLostError"),
+        "W27 a_drop_that_was_lost_while_another_process_adopted_says_so": _by(never("W27-adopted"), rows=("lock",)),
+        "W27 a_touch_and_a_drop_whose_answers_are_lost_say_what_they_did":
+            _by(instead("W27-lost", "return ended is True"), rows=("lock reset",)),
     },
     "primitives/conformance_blocks": {
         "W12 a_task_that_would_wait_for_itself_gets_an_error_or_none":

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, final
@@ -56,6 +57,8 @@ class Acquirable(Protocol):
         self, *, fencing_token: int | None = ..., force: bool = ..., timeout: float | None = ...
     ) -> tuple[Holder, ...]: ...
     async def adopt(self, text: str | bytes) -> Lease: ...
+    async def touch(self, text: str | bytes, ttl: float | timedelta | None = ...) -> int | None: ...
+    async def drop(self, text: str | bytes) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

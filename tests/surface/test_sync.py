@@ -117,10 +117,10 @@ def test_a_thread_excludes_coroutines_and_coroutines_a_thread(locks: LockManager
 
 
 FACES = [
-    (sync.Lock, aiolocks.Lock, {"adopt"}),
-    (sync.RLock, aiolocks.RLock, {"adopt"}),
-    (sync.MultiLock, aiolocks.MultiLock, {"adopt"}),
-    (sync.Semaphore, aiolocks.Semaphore, {"adopt"}),
+    (sync.Lock, aiolocks.Lock, {"adopt", "touch", "drop"}),
+    (sync.RLock, aiolocks.RLock, {"adopt", "touch", "drop"}),
+    (sync.MultiLock, aiolocks.MultiLock, {"adopt", "touch", "drop"}),
+    (sync.Semaphore, aiolocks.Semaphore, {"adopt", "touch", "drop"}),
     (sync.Versioned, aiolocks.Versioned, set()),
     (sync.Once, aiolocks.Once, set()),
     (sync.RateLimiter, aiolocks.RateLimiter, set()),
@@ -172,6 +172,8 @@ def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: L
     uses: list[tuple[Callable[[], object], str]] = [
         (lambda: lock.adopt("text"), "aiolocks.Lock"),
         (lambda: made.semaphore("a", 1).adopt("text"), "aiolocks.Semaphore"),
+        (lambda: lock.touch("text"), "aiolocks.Lock"),
+        (lambda: lock.drop("text"), "aiolocks.Lock"),
         (lambda: made.rwlock("a").upgradeable, "aiolocks.RWLock"),
         (lambda: lease.upgrade(), "aiolocks.RWLock"),
         (lambda: made.redlock("a"), "aiolocks.Redlock"),

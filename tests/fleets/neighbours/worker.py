@@ -144,6 +144,12 @@ class Worker:
     async def adopt(self, kind: str, name: str, text: str) -> tuple[int, list[int]]:
         return self._kept(await self._made(kind, name, {}).adopt(text))
 
+    async def touch(self, kind: str, name: str, text: str) -> Any:
+        return await self._made(kind, name, {}).touch(text)
+
+    async def drop(self, kind: str, name: str, text: str) -> Any:
+        return await self._made(kind, name, {}).drop(text)
+
     async def guard(self, lease: int, *command: str) -> Any:
         [answer] = await self._leases[lease].guard(command)
         return answer.decode() if isinstance(answer, bytes) else answer

@@ -33,7 +33,7 @@ local function revoke_some()
     local upgradeable = string.match(token, '^(.-)%+')
     local grown_from = upgradeable and redis.call('HMGET', meta, upgradeable)[1]
     if is_meant(number) or (grown_from and is_meant((parts_of(grown_from)))) then
-      local unused = mark == 'C' or mark == 'O'
+      local unused = mark == 'C' or mark == 'O' -- defect: W27-revoked-some
       local list = unused and tombstone_ms == '0' and released or meant
       list[#list + 1] = token
       local left = unused and 0 or math.max(redis.call('ZSCORE', holders, token) - now_ms, 1)

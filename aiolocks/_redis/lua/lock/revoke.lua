@@ -23,7 +23,8 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed
 if value and is_meant(number) then
   left = redis.call('PTTL', holder)
-  local force, unused = tombstone_ms - 0 > 0, mark == 'C' or mark == 'O' -- no body relies on it
+  -- No body relies on it.
+  local force, unused = tombstone_ms - 0 > 0, mark == 'C' or mark == 'O' -- defect: W27-revoked
   told = { number, unused and 0 or left, 1 }
   if force or (unused and tombstone_ms == '0') then
     redis.call('DEL', holder) -- W9: this write frees memory, and then all are allowed

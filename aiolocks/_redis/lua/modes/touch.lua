@@ -1,0 +1,3 @@
+-- As for a semaphore, but the name is held in modes.
+-- like     semaphore/touch
+-- uses     numbers, leases, modes, books

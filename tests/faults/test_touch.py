@@ -1,0 +1,159 @@
+"""A lease between requests while answers are lost and servers restart: what a touch or drop says is so (W27)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aiolocks import Lock
+from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import UNREACHABLE
+from tests.faults.support.residue import wait_until_only_residue
+from tests.support.lateness import in_time
+from tests.support.primitives import Acquirable, free, rows_where
+from tests.support.servers import RedisServer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+
+SOON = 4.0
+"""Seconds after which a request that was lost has had its second try, over a connection that works."""
+
+NAME, LOST = "handed", b"handed"
+
+KINDS = rows_where(lambda kind: kind.handed_on)
+
+SEVERAL = rows_where(lambda kind: kind.several)
+
+of_each_kind = pytest.mark.parametrize("kind", KINDS)
+
+of_several_names = pytest.mark.parametrize("kind", SEVERAL)
+
+either_way = pytest.mark.parametrize("how", ["reset", "black_hole"])
+
+
+async def offered(lock: Acquirable, ttl: float = 20) -> str:
+    return await (await lock.acquire()).hand_off(ttl=ttl)
+
+
+@either_way
+@of_each_kind
+async def test_a_touch_and_a_drop_whose_answers_are_lost_say_what_they_did(
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str, how: Any
+) -> None:
+    lock = KINDS[kind].make(client, NAME, ttl=20)
+    lease = await lock.acquire()
+    text = await lease.hand_off()
+    for lose in (proxy.drop_next_reply, proxy.drop_next_request):
+        lose(LOST, how)
+        assert await lock.touch(text, ttl=60) == lease.fencing_token
+    assert all(holder.remaining > 50 for holder in await lock.holders())
+    proxy.drop_next_reply(LOST, how)
+    assert await lock.drop(text) is True
+    assert await KINDS[kind].make(redis, NAME).touch(text) is None
+    await wait_until_only_residue(redis, within=SOON)
+    text = await offered(lock)
+    proxy.drop_next_request(LOST, how)
+    assert await lock.drop(text) is True
+    assert await KINDS[kind].make(redis, NAME).drop(text) is False
+    await wait_until_only_residue(redis, within=SOON)
+
+
+@of_each_kind
+async def test_a_drop_that_was_lost_while_another_process_adopted_says_so(
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str
+) -> None:
+    """Its second try finds nothing, and must not take that for the work of the first."""
+    lock = KINDS[kind].make(client, NAME, ttl=20)
+    text = await offered(lock)
+    proxy.drop_next_request(b"{shop}" if kind in SEVERAL and kind != "multilock" else LOST, "black_hole")
+    dropping = asyncio.ensure_future(lock.drop(text))
+    await asyncio.sleep(0.1)
+    adopted = await KINDS[kind].make(redis, NAME, ttl=20).adopt(text)
+    assert await dropping is False
+    assert await adopted.renew()
+    assert await adopted.release()
+    await wait_until_only_residue(redis, within=SOON)
+
+
+@of_several_names
+async def test_a_touch_or_drop_in_the_middle_of_an_adoption_leaves_it_to_the_adopter(
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str
+) -> None:
+    """The first name is the adopter's, the others are still offered: that is no lease of which a name is gone."""
+    last = {"multilock": b"handed, third"}.get(kind, LOST)
+    lock = KINDS[kind].make(client, NAME, ttl=20)
+    beside = KINDS[kind].make(redis, NAME, ttl=20)
+    for use in (beside.touch, beside.drop):
+        text = await offered(lock)
+        proxy.drop_next_request(last, "black_hole")
+        adopting = asyncio.ensure_future(lock.adopt(text))
+        await asyncio.sleep(0.1)
+        assert not adopting.done()
+        assert not await use(text)
+        adopted = await adopting
+        assert await adopted.renew()
+        assert await adopted.release()
+        await free(beside)
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+@of_each_kind
+async def test_a_drop_that_is_cancelled_while_its_answer_is_lost_goes_on(
+    redis: Redis, proxy: FaultProxy, client: Redis, kind: str, lost: str
+) -> None:
+    lock = KINDS[kind].make(client, NAME, ttl=20)
+    text = await offered(lock)
+    (proxy.drop_next_request if lost == "request" else proxy.drop_next_reply)(LOST, "black_hole")
+    dropping = asyncio.ensure_future(lock.drop(text))
+    await asyncio.sleep(0.1)
+    dropping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dropping
+    await wait_until_only_residue(redis, within=SOON)
+
+
+@of_each_kind
+async def test_a_link_that_is_cut_costs_no_lease(redis: Redis, proxy: FaultProxy, client: Redis, kind: str) -> None:
+    lock = KINDS[kind].make(client, NAME, ttl=20)
+    text = await offered(lock)
+    proxy.cut_all()
+    fence = await lock.touch(text)
+    proxy.cut_all()
+    assert await KINDS[kind].make(redis, NAME).touch(text) == fence
+    assert await lock.drop(text) is True
+    await wait_until_only_residue(redis, within=SOON)
+
+
+async def test_what_cannot_be_asked_raises_redis_pys_error_and_a_drop_goes_on(
+    redis: Redis, proxy: FaultProxy, client: Redis
+) -> None:
+    lock = Lock(client, NAME, ttl=60)
+    text = await offered(lock, ttl=60)
+    proxy.black_hole = True
+    answers = asyncio.gather(lock.touch(text), lock.drop(text), return_exceptions=True)
+    async with in_time(13):
+        assert all(isinstance(answer, UNREACHABLE) for answer in await answers)
+    assert await Lock(redis, NAME).locked()
+    proxy.black_hole = False
+    await wait_until_only_residue(redis, within=2 * SOON)
+
+
+@of_each_kind
+@pytest.mark.parametrize("kept", [False, True])
+async def test_after_a_restart_a_touch_says_whether_the_server_has_kept_the_lease(
+    servers: Callable[..., RedisServer], kind: str, kept: bool
+) -> None:
+    server = servers(options={"appendonly": "yes", "appendfsync": "always"} if kept else {})
+    async with Redis.from_url(server.url) as client, Redis.from_url(server.url) as other:
+        lock = KINDS[kind].make(client, NAME, ttl=20)
+        lease = await lock.acquire()
+        text = await lease.hand_off()
+        assert await lock.touch(text, ttl=60) == lease.fencing_token
+        server.kill()
+        server.restart()
+        assert await KINDS[kind].make(other, NAME).touch(text) == (lease.fencing_token if kept else None)
+        assert all(holder.remaining > 50 for holder in await lock.holders())
+        assert await lock.drop(text) is kept
+        await wait_until_only_residue(client, within=SOON)
