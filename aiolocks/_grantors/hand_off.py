@@ -43,9 +43,8 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         context, request = state.context, state.request
         held = parts_of(state.grantor, state.request)
         bases = tuple(grantor.lease_keys()[0] for grantor, _ in held)
-        secret = fresh_token(
-            context.id
-        )  # W27: so no late `touch` or `drop` of an earlier text meets it # defect: W27-secret
+        # W27: a fresh one, so no late `touch` or `drop` of an earlier text meets it.
+        secret = fresh_token(context.id)  # defect: W27-secret
         offer = Offer(state.grantor.kind, bases, request.terms.permits, secret, seconds)
         now = context.clock()
         until = min(state.validity.deadline, now + REPLY_TIMEOUT)
