@@ -97,6 +97,8 @@ class Semaphore(_Acquirable):
     acquire = acquires(aiolocks.Semaphore.acquire, Lease)
     try_acquire = acquires(aiolocks.Semaphore.try_acquire, lease_or_none)
     resize = waits(aiolocks.Semaphore.resize)
+    pause = waits(aiolocks.Semaphore.pause)
+    resume = waits(aiolocks.Semaphore.resume)
 
 
 @final
