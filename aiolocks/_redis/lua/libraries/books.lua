@@ -110,9 +110,11 @@ local function remove_ended()
         count(share, -number) -- defect: W21-weight
       end
     end
-    if shares[ALL_PERMITS] then
-      -- slow path: W25: a pause is over
-      forget_pause() -- defect: W25-end
+    for _, token in ipairs(shares[ALL_PERMITS] and ended or {}) do
+      if token == PAUSE then
+        -- slow path: W25: the pause is over
+        forget_pause() -- defect: W25-end
+      end
     end
   end
   backlog = #ended == MOST

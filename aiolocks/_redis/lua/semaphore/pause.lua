@@ -18,10 +18,10 @@ redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything 
 if pause_ms == '0' then
   -- slow path
   local reply = { drop(PAUSE) and 1 or 0 } -- W9: this write is allowed at the memory limit, and then all are
-  if heaviest >= ALL_PERMITS then
+  if unwritten then
     forget_pause() -- defect: W25-resume
+    note()
   end
-  note()
   hand_over(reply) -- defect: W7-resume
   return reply
 end
@@ -44,5 +44,6 @@ redis.call('HSET', meta, COUNTS, counts())
 keep(pause_ms) -- the keys may be new
 local left_ms = redis.call('ZSCORE', holders, PAUSE) - now_ms
 local reply = { left_ms }
+hand_over(reply) -- W2: which drops dead sessions ahead of the one to notify
 tell_when(reply, left_ms) -- W18 -- defect: W25-told
 return reply
