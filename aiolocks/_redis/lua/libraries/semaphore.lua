@@ -65,7 +65,7 @@ local function busy_for()
   if paused then
     local two = redis.call('ZRANGE', holders, 0, 1, 'WITHSCORES')
     first = two[1] == PAUSE and two[4] or two[2]
-    first = used - ALL_PERMITS < limit_in_force and paused or math.max(first, paused)
+    first = used - ALL_PERMITS < limit_in_force and paused or math.max(first, paused) -- defect: W25-later
   end
   return first and math.max(first - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
 end
