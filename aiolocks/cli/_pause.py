@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from .._core.options import check_pause
 from .._primitives.semaphore import Semaphore
-from . import _arguments
+from . import _arguments, _names
 from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
 from ._ls import duration, printable
@@ -54,7 +54,7 @@ def _seconds(text: str) -> float:
 
 
 async def _pause(arguments: argparse.Namespace) -> int:
-    left = await _ask(arguments, lambda semaphore: semaphore.pause(arguments.seconds))
+    _, left = await _ask(arguments, lambda semaphore: semaphore.pause(arguments.seconds))
     if arguments.json:
         print(json.dumps({"name": arguments.name, "paused": round(left, 3)}, indent=2))
     else:
@@ -63,18 +63,23 @@ async def _pause(arguments: argparse.Namespace) -> int:
 
 
 async def _resume(arguments: argparse.Namespace) -> int:
-    ended = await _ask(arguments, Semaphore.resume)
+    before, ended = await _ask(arguments, Semaphore.resume)
     if arguments.json:
-        print(json.dumps({"name": arguments.name, "resumed": ended}, indent=2))
+        print(json.dumps({"name": arguments.name, "resumed": ended, "before": round(before.paused, 3)}, indent=2))
     else:
-        print(f"semaphore {printable(arguments.name)}: {'resumed' if ended else 'it is not paused'}")
+        told = f"resumed; its pause had {duration(before.paused)} left" if ended else "it is not paused"
+        print(f"semaphore {printable(arguments.name)}: {told}")
     return 0 if ended else 1
 
 
-async def _ask(arguments: argparse.Namespace, ask: Callable[[Semaphore], Coroutine[Any, Any, T]]) -> T:
+async def _ask(
+    arguments: argparse.Namespace, ask: Callable[[Semaphore], Coroutine[Any, Any, T]]
+) -> tuple[_names.Name, T]:
+    """Return the name as it was before, and what *ask* returns."""
     url = _arguments.url_of(arguments)
+    (before,) = await _names.named(url, arguments.prefix, arguments.name, "semaphore")
     async with manager_of(url) as locks:
         try:
-            return await ask(locks.semaphore(arguments.name, None, prefix=arguments.prefix))
+            return before, await ask(locks.semaphore(arguments.name, None, prefix=arguments.prefix))
         except (RedisError, OSError) as error:
             raise Unusable(f"Redis at {place_of(url)} cannot be used: {reason(error, url)}") from None
