@@ -222,14 +222,14 @@ class Model:
     def resume(self, seen: Seen, *, by: Session) -> tuple[bool, list[Handed]]:
         """Return whether that ended a pause, and what was handed over."""
         paused, self.paused = self.paused is not None, None
+        least, most = self.longest_left(seen)
         if paused:
-            longest = self.longest_left(seen)
             self.longest = seen.longest
         self._return_to_line(by)
         handed = self._hand_over(by, seen)
         if paused:
             given = max((turn.asker.ttl_ms for turn in handed), default=0)
-            assert max(longest[0], 0) <= seen.longest <= max(longest[1], given), "W25: as before the pause"
+            assert max(least, 0) <= seen.longest <= max(most, given), "W25: as before the pause"
         return paused, handed
 
     def longest_left(self, seen: Seen) -> tuple[int, int]:
