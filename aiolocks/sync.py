@@ -125,6 +125,8 @@ class RateLimiter(Named):
     acquire = waits(aiolocks.RateLimiter.acquire)
     try_acquire = waits(aiolocks.RateLimiter.try_acquire)
     statistics = waits(aiolocks.RateLimiter.statistics)
+    pause = waits(aiolocks.RateLimiter.pause)
+    resume = waits(aiolocks.RateLimiter.resume)
 
     def __enter__(self) -> None:
         """Wait `acquire_timeout` for a start; see `acquire`."""

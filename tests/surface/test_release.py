@@ -274,7 +274,27 @@ async def test_a_pause_is_shown_until_it_is_ended(locks: LockManager, own_server
         assert "resumed; its pause had" in await told("resume", "scraper")
     assert json.loads(await told("resume", "another", "--json"))["resumed"] is True
     assert await told("resume", "another", status=1) == "semaphore another: it is not paused\n"
-    assert json.loads(await told("pause", "another", "0.001", "--json")) == {"name": "another", "paused": 0.001}
+    assert json.loads(await told("pause", "another", "0.001", "--json")) == {
+        "kind": "semaphore", "name": "another", "paused": 0.001
+    }  # fmt: skip
+
+
+async def test_a_rate_is_paused_under_a_name_that_is_no_semaphore(
+    locks: LockManager, own_server: RedisServer, capsys: Capsys
+) -> None:
+    at = ("--url", own_server.url)
+    limiter = locks.rate_limiter("api", 5, per=0.5)
+    await limiter.acquire()
+    assert await run("pause", "api", "60", *at) == 0
+    assert capsys.readouterr().out == "rate api: paused for 60 s\n"
+    assert not await limiter.try_acquire()
+    assert await run("ls", "api", *at) == 0
+    assert re.search("paused (59|60) s", capsys.readouterr().out)
+    assert await run("pause", "api", "60", "--kind", "semaphore", *at) == 0
+    assert await run("resume", "api", *at) == 2
+    assert "several kinds" in capsys.readouterr().err
+    assert [await run("resume", "api", "--kind", kind, *at) for kind in ("semaphore", "rate")] == [0, 0]
+    assert await limiter.try_acquire()
 
 
 _ONCE = {"ls": (), "watch": ("--once",)}
