@@ -215,7 +215,7 @@ class Semaphore(Acquirable):
         """Grant nothing to any process for *seconds*: what a 429 with ``Retry-After`` asks of a whole fleet.
 
         Holders go on: their leases are renewed, released, handed off and adopted as usual. Waiters keep their places,
-        and are granted what is free as soon as the pause ends. During it `try_acquire` returns None, `locked` is True,
+        and are granted free permits as soon as the pause ends. During it `try_acquire` returns None, `locked` is True,
         and `retry_after` of an `AcquireTimeoutError` is never before its end. A pause only extends an earlier one.
         `resume` ends it, and so does the deletion of the semaphore's keys.
 
@@ -243,7 +243,7 @@ class Semaphore(Acquirable):
         return left
 
     async def resume(self) -> bool:
-        """End a pause for all processes, and grant what is free to the waiters at once.
+        """End a pause for all processes, and grant the free permits to the waiters at once.
 
         Returns:
             True if this call ended a pause. False if there was none, and also if Redis had to be asked again because

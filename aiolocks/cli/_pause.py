@@ -34,8 +34,8 @@ def register(commands: "Commands") -> None:
     resuming = commands.add_parser(
         "resume",
         help="end the pause of a semaphore or a rate limiter",
-        description="End the pause of a semaphore or a rate limiter, and grant what is free to the waiters. The exit "
-        "status is 1 if it is not paused.",
+        description="End the pause of a semaphore or a rate limiter, and grant what it held back. The exit status is "
+        "1 if it is not paused.",
     )
     for parser in (pausing, resuming):
         parser.add_argument("name", metavar="NAME", type=_arguments.name, help="the name")

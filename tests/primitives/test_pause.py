@@ -111,7 +111,7 @@ async def test_holders_go_on_during_a_pause(client: Redis, stranger: Redis) -> N
             assert (await semaphore.statistics()).holders == 1
 
 
-async def test_a_pause_shows_in_statistics_and_refuses_whoever_does_not_wait(client: Redis) -> None:
+async def test_a_pause_shows_in_statistics_and_refuses_callers_that_do_not_wait(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 5)
     async with semaphore.hold(permits=2) as lease:
         async with paused(client):

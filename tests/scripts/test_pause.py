@@ -59,7 +59,7 @@ def test_nothing_is_granted_and_what_is_held_stays_held(semaphore: Scripts) -> N
     assert list(holders(semaphore)) == ["pause"]
 
 
-def test_a_pause_can_be_of_a_name_that_nobody_has_used(semaphore: Scripts) -> None:
+def test_a_pause_can_be_of_a_name_that_was_never_used(semaphore: Scripts) -> None:
     assert semaphore.pause(PAUSE) == (PAUSE, [])
     assert all(pttl(semaphore, key) > PAUSE - 1_000 for key in contents(semaphore))
     assert semaphore.grant("ann", limit=0) == Refused(0), "no limit was declared"

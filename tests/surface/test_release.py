@@ -252,7 +252,7 @@ async def test_a_pin_is_set_kept_shown_and_gone(locks: LockManager, own_server: 
 
 
 async def test_a_pause_is_shown_until_it_is_ended(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
-    """As none of its holders, in every view; also of a name that nobody has used."""
+    """As none of its holders, in every view; also of a name that was never used."""
     at = ("--url", own_server.url)
 
     async def told(*arguments: str, status: int = 0) -> str:

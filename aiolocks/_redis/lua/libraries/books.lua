@@ -110,8 +110,8 @@ local function remove_ended()
         count(share, -number) -- defect: W21-weight
       end
     end
-    for _, token in ipairs(shares[ALL_PERMITS] and ended or {}) do
-      if token == PAUSE then
+    for at = 1, shares[ALL_PERMITS] and #ended or 0 do
+      if ended[at] == PAUSE then
         -- slow path: W25: the pause is over
         forget_pause() -- defect: W25-end
       end

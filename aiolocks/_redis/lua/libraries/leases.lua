@@ -11,9 +11,10 @@
 -- downgrade it, and grants nothing that excludes it.
 -- Needs the names: holders, meta; first for `count_kept`; and `numbers`.
 
+local PAUSE, ALL_PERMITS = 'pause', 1000000000 -- W25: the token of a pause, and its permits: no limit is larger
+
 -- defect: W21-holders
 local MOST = 500 -- maximum number of holders that one command asks about, and of ended leases that one script removes
-local PAUSE, ALL_PERMITS = 'pause', 1000000000 -- W25: the token of a pause; its permits: no limit is larger
 local backlog = false -- more leases have ended than one script removes
 
 local time = redis.call('TIME')
