@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, Lease, LimitMismatchError, LockManager, Semaphore
+from aiolocks import AcquireTimeoutError, Lease, LimitMismatchError, LockManager, RateLimiter, Semaphore
 from aiolocks.events import Event
 from tests.support.heard import hearing
 from tests.support.lateness import assert_within, measured_lag
@@ -213,6 +213,22 @@ async def test_a_permit_that_min_hold_keeps_stays_kept_after_a_pause(client: Red
     assert await as_a_stranger(semaphore.try_acquire()) is None
     await lease.release()
     await semaphore.revoke()
+
+
+async def test_a_rate_limiter_starts_nothing_during_a_pause(client: Redis, stranger: Redis) -> None:
+    mine, theirs = (RateLimiter(each, "scraper", 5, per=0.2) for each in (client, stranger))
+    assert await mine.resume() is False
+    assert await theirs.pause(60) == 60
+    assert await mine.try_acquire() is False
+    assert (await mine.statistics()).paused > 59
+    assert await mine.resume() is True
+    began = clock()
+    async with measured_lag() as lag:
+        await mine.pause(PAUSE)
+        async with theirs:
+            took = clock() - began
+    assert took >= PAUSE - 0.002
+    assert_within(took, PAUSE + SOON + lag.worst)
 
 
 async def test_each_pause_is_an_event_that_says_how_long_it_lasts(client: Redis) -> None:

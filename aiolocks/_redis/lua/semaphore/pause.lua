@@ -33,14 +33,10 @@ members = members + added
 count(ALL_PERMITS, added) -- defect: W25-counted
 longest = math.max(longest, pause_ms) -- P9: the clamp would cut it -- defect: W25-ttl
 heaviest = math.max(heaviest, ALL_PERMITS) -- defect: W25-weight
-if members == 1 then
-  first_end, kept_until = ends, ends
-end
 first_end = math.min(first_end, ends)
+newest_text = newest_text or '0' -- the witness of the counts
 local terms = ALL_PERMITS .. ' ' .. digits(newest) .. ' C' -- defect: W25-terms
-newest_text = newest_text or '0'
-redis.call('HSET', meta, PAUSE, terms, 'fence', newest_text, 'ttl', longest, 'line', '1', other_fields())
-redis.call('HSET', meta, COUNTS, counts())
+redis.call('HSET', meta, PAUSE, terms, 'fence', newest_text, 'ttl', longest, COUNTS, counts(), other_fields())
 keep(pause_ms) -- the keys may be new
 local left_ms = redis.call('ZSCORE', holders, PAUSE) - now_ms
 local reply = { left_ms }
