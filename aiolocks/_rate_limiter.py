@@ -158,6 +158,14 @@ class RateLimiter(NameHints):
             return False
         return True
 
+    async def pause(self, seconds: Duration) -> float:
+        """Let nothing start in any process for *seconds*, and return how long that lasts; see `Semaphore.pause`."""
+        return await self._primitive.pause(seconds)
+
+    async def resume(self) -> bool:
+        """End a pause for all processes, and return whether there was one; see `Semaphore.resume`."""
+        return await self._primitive.resume()
+
     async def statistics(self) -> Statistics:
         """Ask Redis for the starts of the present window, as `permits`; for the limit; and for the number of waiters.
 

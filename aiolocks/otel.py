@@ -57,6 +57,7 @@ _COUNTED = {
     "stalled": ("{lease}", "Leases not renewed because the event loop was blocked"),
     "polling": ("{event}", "Times that waiters began to poll, because wake-ups did not reach them"),
     "limit_differs": ("{event}", "Times that a semaphore's limit on the server differed from the declared one"),
+    "paused": ("{event}", "Times that this process paused a semaphore"),
 }
 
 _ENDS_WAIT = {"acquired", "timed_out", "cancelled", "failed"}

@@ -97,6 +97,8 @@ class Semaphore(_Acquirable):
     acquire = acquires(aiolocks.Semaphore.acquire, Lease)
     try_acquire = acquires(aiolocks.Semaphore.try_acquire, lease_or_none)
     resize = waits(aiolocks.Semaphore.resize)
+    pause = waits(aiolocks.Semaphore.pause)
+    resume = waits(aiolocks.Semaphore.resume)
 
 
 @final
@@ -123,6 +125,8 @@ class RateLimiter(Named):
     acquire = waits(aiolocks.RateLimiter.acquire)
     try_acquire = waits(aiolocks.RateLimiter.try_acquire)
     statistics = waits(aiolocks.RateLimiter.statistics)
+    pause = waits(aiolocks.RateLimiter.pause)
+    resume = waits(aiolocks.RateLimiter.resume)
 
     def __enter__(self) -> None:
         """Wait `acquire_timeout` for a start; see `acquire`."""

@@ -48,7 +48,8 @@ class AcquireTimeoutError(LockError, TimeoutError):
         timeout: Seconds the caller was willing to wait.
         retry_after: Seconds after which a retry may succeed: the time left of the present holder's lease. A live
             holder renews that lease, so this is a hint, fit for a ``Retry-After`` header. None means that it is not
-            known, because that lease has no expiry.
+            known, because that lease has no expiry. During a `pause` of a semaphore, it is the time until the pause
+            ends, or until the lease does if that is later and no permits are free.
     """
 
     def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None) -> None:

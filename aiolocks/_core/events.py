@@ -17,7 +17,7 @@ log = logging.getLogger("aiolocks")
 
 Kind = Literal[
     "waiting", "acquired", "timed_out", "cancelled", "failed", "renewed", "renewal_failed", "lost", "revoked",
-    "released", "handed_over", "stalled", "polling", "limit_differs",
+    "released", "handed_over", "stalled", "polling", "limit_differs", "paused",
 ]  # fmt: skip
 
 
@@ -42,6 +42,7 @@ class Event(NamedTuple):
     ``handed_over``    the reply to a release said that a waiter in      0
                        this process has the name now
     ``limit_differs``  a semaphore's limit has changed                   0
+    ``paused``         a semaphore was paused by this process            that the pause lasts
     ``polling``        wake-ups do not arrive, so waiters poll           until the next try to subscribe
     ================== ================================================= =============================================
 
@@ -58,7 +59,7 @@ class Event(NamedTuple):
         seconds: See above.
         fencing_token: The fencing token of the lease; 0 if there is none yet. In ``handed_over``, that of the waiter.
         acquisition: A number that is common to all events of one acquisition and its lease, and unique in this process.
-            0 for ``handed_over``, ``limit_differs`` and ``polling``.
+            0 for ``handed_over``, ``limit_differs``, ``paused`` and ``polling``.
     """
 
     kind: Kind

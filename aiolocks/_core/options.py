@@ -179,6 +179,13 @@ def check_within_reason(what: str, value: Duration) -> float:
     return seconds
 
 
+def check_pause(value: Duration) -> float:
+    seconds = check_seconds("seconds", value)
+    if not 0.001 <= seconds <= 86400:
+        raise ValueError(f"seconds must be between 0.001 and 86400 (a day), not {value!r}; resume() ends a pause")
+    return seconds
+
+
 def check_fencing_token(fencing_token: int) -> None:
     _check_count("fencing_token", fencing_token, 2**53 - 1, "2**53")
 

@@ -57,7 +57,7 @@ def _described(reply: object) -> str:
 
 _SHAPES = {
     **dict.fromkeys(("adopt", "fence", "hand_off", "rename", "touch", "redlock/raise", "EXISTS", "WAIT"), r"n"),
-    **dict.fromkeys(("downgrade", "resize"), r"\[n.*\]"),
+    **dict.fromkeys(("downgrade", "pause", "resize"), r"\[n.*\]"),
     "expire": r"[n-]",
     "guard": r"[nb]",
     "holders": r"\[n(?:[bd][nd][nd][nd])*\]",
@@ -68,6 +68,7 @@ _SHAPES = {
     "write": r"\[n[bd]\]",
     "redlock/revoke": r"\[[bd]nn\]",
     "redlock/statistics": r"\[nn.*\]",
+    "semaphore/statistics": r"\[n{9}\]",
     "HMGET": r"\[[bd-]*\]",
     **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), r"\[[bd]n\]"),
     "ROLE": r"\[bn\[.*\]\]|\[b[bd]nbn\]",

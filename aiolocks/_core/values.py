@@ -26,6 +26,8 @@ class Statistics:
         limit: Maximum number of permits in use; 1 for a lock; 0 where there is no limit.
         kept_until: Time, by the server's clock, until which `min_hold` keeps the last of the released leases. None if
             it keeps none.
+        paused: Seconds until a `pause` of a semaphore ends, by the server's clock; 0.0 if it is not paused. A pause
+            counts neither in `permits` nor in `holders`.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Statistics:
     fencing_token: int
     limit: int
     kept_until: datetime | None = None
+    paused: float = 0.0
 
 
 @final

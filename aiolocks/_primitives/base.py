@@ -359,7 +359,14 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         # Counted in parts, a lease that is released meanwhile may be counted twice.
         holders = max(max(each - released, 0) for each, released in zip(leases, kept, strict=True))
         kept_until = time_of(1000 * max(ends))
-        return Statistics(self.name, max(permits), holders, sum(waiting), max(fences), max(limits), kept_until)
+        paused = max(map(self._paused, rows))
+        return Statistics(
+            self.name, max(permits), holders, sum(waiting), max(fences), max(limits), kept_until, paused
+        )  # fmt: skip
+
+    def _paused(self, row: Sequence[Any]) -> float:
+        """Return for how many seconds a name is paused, by its statistics."""
+        return 0.0
 
     async def holders(self) -> tuple[Holder, ...]:
         """Ask Redis who holds the name: a `Holder` for each lease, oldest first; for a `MultiLock`, name by name.

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
 from .._core import events
+from .._core.doing import Doing
 from .._core.errors import LimitMismatchError
 from .._core.hints import QUORUM_OF_PERMITS, explains_misuse
-from .._core.options import UNSET, Duration, Replicas, Unset, check_permits, options_of
+from .._core.options import UNSET, Duration, Replicas, Unset, check_pause, check_permits, options_of
 from .._core.replies import check_numbers
 from .._core.values import Statistics
 from .._engine.acquire import Acquisition
@@ -209,11 +211,62 @@ class Semaphore(Acquirable):
             if declared is not None:
                 _note(self._declarations(), (self._keys.base, declared))
 
+    async def pause(self, seconds: Duration) -> float:
+        """Grant nothing to any process for *seconds*: what a 429 with ``Retry-After`` asks of a whole fleet.
+
+        Holders go on: their leases are renewed, released, handed off and adopted as usual. Waiters keep their places,
+        and are granted free permits as soon as the pause ends. During it `try_acquire` returns None, `locked` is True,
+        and `retry_after` of an `AcquireTimeoutError` is never before its end. A pause only extends an earlier one.
+        `resume` ends it, and so does the deletion of the semaphore's keys.
+
+        It lasts by the server's clock. After that clock stepped back, it lasts no longer than it was asked for, or than
+        the longest lease; and the permits of a holder that has died can stay taken for as long as the pause.
+
+        Processes of an older version are paused too. Their `statistics` show a pause as permits, and their `revoke`
+        ends it.
+
+        Args:
+            seconds: How long from now on, from 0.001 to a day.
+
+        Returns:
+            The seconds that it lasts, which are more if an earlier pause ends later.
+
+        Raises:
+            TypeError, ValueError: *seconds* is no such length of time.
+            RedisError: Not confirmed, so it may be paused. The same after a cancellation. Asking again is harmless: at
+                most it lasts longer by the time between the two.
+        """
+        pause_ms = math.ceil(1000 * check_pause(seconds))
+        left = await self._ask_pause(pause_ms) / 1000
+        if events.listeners:
+            events.emit(events.Event("paused", self.name, self._kind, left))
+        return left
+
+    async def resume(self) -> bool:
+        """End a pause for all processes, and grant the free permits to the waiters at once.
+
+        Returns:
+            True if this call ended a pause. False if there was none, and also if Redis had to be asked again because
+            its first reply was lost.
+
+        Raises:
+            RedisError: Not confirmed, so it may have ended. The same after a cancellation. Asking again is harmless.
+        """
+        return await self._ask_pause(0) == 1
+
+    async def _ask_pause(self, pause_ms: int) -> int:
+        """Pause for so many ms, or with 0 end the pause; return what `semaphore/pause` answers."""
+        [grantor] = self._grantors()
+        with Doing(f"{'pausing' if pause_ms else 'resuming'} {self._kind} {self.name!r}"):
+            answer: int
+            answer, *_ = await grantor.ask("pause", (pause_ms,), as_waiter=True)
+        return answer
+
     @must_await(LOCKED)
     async def locked(self) -> bool:
-        """Return True if no permits are free. The errors are those of `Lock.locked`."""
+        """Return True if no permits are free, or it is paused. The errors are those of `Lock.locked`."""
         now = await self.statistics()
-        return now.permits >= now.limit
+        return now.permits >= now.limit or now.paused > 0
 
     async def statistics(self) -> Statistics:
         """Ask Redis for the number of permits in use, the limit, and the number of waiters.
@@ -223,6 +276,10 @@ class Semaphore(Acquirable):
         """
         now = await super().statistics()
         return now if now.limit else replace(now, limit=self._limit or 0)
+
+    def _paused(self, row: Sequence[Any]) -> float:
+        paused_ms: int = row[8]
+        return paused_ms / 1000
 
     def __repr__(self) -> str:
         return f"<Semaphore {self.name!r} limit={self._limit}>"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .._core import VERSION, interrupts
-from . import _bench, _completion, _demo, _doctor, _ls, _release, _resize, _run, _watch
+from . import _bench, _completion, _demo, _doctor, _ls, _pause, _release, _resize, _run, _watch
 from ._arguments import Parser, Unusable
 from ._connect import REFUSALS
 
@@ -99,6 +99,6 @@ def _parser() -> "tuple[Parser, Commands]":
     parser = Parser(prog="aiolocks", description="Locks and semaphores on Redis for asyncio.")
     parser.add_argument("--version", action="version", version=f"aiolocks {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (_demo, _run, _ls, _watch, _release, _resize, _doctor, _bench, _completion):
+    for module in (_demo, _run, _ls, _watch, _release, _resize, _pause, _doctor, _bench, _completion):
         module.register(commands)
     return parser, commands

@@ -27,8 +27,8 @@ def register(commands: "Commands") -> None:
     listing = commands.add_parser(
         "ls",
         help="list the names that are held or awaited",
-        description="List the names that are held or awaited, a thousand at a time, each thousand in order. It scans "
-        "all keys of the server in small steps; the Redis user needs the right +scan.",
+        description="List the names that are held, awaited or paused, a thousand at a time, each thousand in order. "
+        "It scans all keys of the server in small steps; the Redis user needs the right +scan.",
     )
     add_pattern(listing)
     listing.set_defaults(run=_list)
@@ -67,7 +67,7 @@ async def _list(arguments: argparse.Namespace) -> int:
             async for page in _names.scan(found, arguments.prefix, arguments.pattern, arguments.kind):
                 await _names.read(found, page, arguments.prefix)
                 for name in sorted(page, key=lambda name: (name.name, name.kind)):
-                    if not name.held and not name.waiting:
+                    if not name.in_use:
                         continue  # it was released after the scan
                     if arguments.json:
                         sys.stdout.write(f"{lead}{json.dumps(_names.as_json(name))}")
@@ -110,9 +110,13 @@ def waiting(name: _names.Name) -> str:
 
 
 def by(name: _names.Name) -> str:
-    """Return the holders in a few words."""
-    if not name.held:
-        return "-"
+    """Return the holders in a few words, behind a pause."""
+    if name.paused:
+        return f"paused {duration(name.paused)}{f', {_holders(name)}' if name.held else ''}"
+    return _holders(name) if name.held else "-"
+
+
+def _holders(name: _names.Name) -> str:
     if name.limit:
         more = "+" if name.held > len(name.holders) else ""
         used = f"{name.permits}{more} of {name.limit}"
@@ -160,7 +164,7 @@ def _show(arguments: argparse.Namespace) -> int:
 async def _shown(arguments: argparse.Namespace) -> list[_names.Name]:
     url = _arguments.url_of(arguments)
     names = await _names.named(url, arguments.prefix, arguments.name, arguments.kind, most=_MAX_SHOWN, waiters=True)
-    return [name for name in names if name.held or name.waiting]
+    return [name for name in names if name.in_use]
 
 
 def lines(name: _names.Name) -> list[str]:
@@ -169,7 +173,8 @@ def lines(name: _names.Name) -> list[str]:
     at_least = "at least " if name.more_wait else ""
     rate = name.kind == "rate"  # it has no holders
     used = f"{name.permits}{'+' if name.held > len(name.holders) else ''} starts used" if rate else f"{name.held} held"
-    shown = [f"{name.kind} {printable(name.name)}: {used}, {at_least}{name.waiting} waiting{limit}"]
+    paused = f", paused for {duration(name.paused)}" if name.paused else ""
+    shown = [f"{name.kind} {printable(name.name)}: {used}, {at_least}{name.waiting} waiting{limit}{paused}"]
     shown += [
         f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"
         f"{printable(one.called)}  fencing token {one.fencing_token}"

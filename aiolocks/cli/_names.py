@@ -37,6 +37,9 @@ _SESSION, _TOKEN = 11, 33
 _GLOB = re.compile(rb"([*?\[\]\\^])")
 _ESCAPED = re.compile("%(25|7B|7D|3A)")
 _MARKS = {"R": "revoked", "C": "cooling", "O": "offered"}
+_PAUSE = b"pause", "pause"
+"""What stands for a pause of a semaphore among its holders (W25): with either kind of client."""
+
 ORPHANED = "orphaned"
 """The state of a holder whose lease never ends and whose session is gone (W23): no process renews or releases it."""
 
@@ -78,7 +81,7 @@ class Person:
 @final
 @dataclass(slots=True)
 class Name:
-    """A name that is held or awaited."""
+    """A name that is held, awaited or paused."""
 
     kind: str
     name: str
@@ -91,8 +94,15 @@ class Name:
     limit: int | None = None
     pinned: bool = False
     """Whether declarations cannot change the limit."""
+    paused: float = 0.0
+    """Seconds until a pause of a semaphore ends (W25)."""
     more_wait: bool = False
     """Whether more than `COUNTED` sessions wait, so that `waiting` is a lower bound."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it is held, awaited or paused."""
+        return bool(self.held or self.waiting or self.paused)
 
     @property
     def seconds(self) -> float | None:
@@ -181,7 +191,7 @@ async def read(
     for node, of_node in there.grouped(names, lambda name: name.base):
         if node is None:
             for name in of_node:
-                name.holders, name.held, name.waiters, name.waiting = [], 0, [], 0
+                name.holders, name.held, name.waiters, name.waiting, name.paused = [], 0, [], 0, 0.0
             continue
         for at in range(0, len(of_node), _AT_ONCE):
             page = of_node[at : at + _AT_ONCE]
@@ -205,18 +215,21 @@ async def _holders(ask: _Ask, page: Sequence[Name], now: float, most: int) -> No
         else:
             after = f"({int(1000 * now)}"
             asked += (
-                ("ZRANGEBYSCORE", name.base, after, "+inf", "WITHSCORES", "LIMIT", 0, most),
+                ("ZRANGEBYSCORE", name.base, after, "+inf", "WITHSCORES", "LIMIT", 0, most + 1),
                 ("ZCOUNT", name.base, after, "+inf"),
+                ("ZSCORE", name.base, _PAUSE[0]),
             )
-    answers = await ask(asked)
+    answers = iter(await ask(asked))
     sets = list[tuple[Name, list[tuple[bytes, float]]]]()
-    for at, name in enumerate(page):
-        first, second = answers[2 * at], answers[2 * at + 1]
+    for name in page:
+        first, second = next(answers), next(answers)
         name.holders, name.held = [], 0
         if FAMILIES[name.kind] != "lock":
+            ends = next(answers)
             if isinstance(second, int):
-                name.held = second
-                sets.append((name, _scored(_list(first))))
+                name.paused = max(float(ends) / 1000 - now, 0.0) if isinstance(ends, (bytes, str, float)) else 0.0
+                name.held = second - bool(name.paused)
+                sets.append((name, [one for one in _scored(_list(first)) if one[0] not in _PAUSE][:most]))
         elif isinstance(first, (bytes, str)):
             token, fence, mark = _words(first)
             one = _person(token, fence, mark, now)
@@ -351,7 +364,7 @@ def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
     found: dict[str, Any] = {
         "kind": name.kind, "name": name.name, "held": name.held, "waiting": name.waiting, "more_wait": name.more_wait,
         "seconds": _rounded(name.seconds), "remaining": _rounded(name.remaining), "limit": name.limit,
-        "pinned": name.pinned,
+        "pinned": name.pinned, "paused": round(name.paused, 3),
         "holders": [
             {**_as_json(one), "remaining": _rounded(one.remaining), "fencing_token": one.fencing_token,
              "state": one.state or "held"}

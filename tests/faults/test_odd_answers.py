@@ -66,6 +66,8 @@ ASKED: dict[str, tuple[str, Callable[[Redis], Awaitable[object]]]] = {
     "revoke": ("lock_revoke", lambda client: Lock(client, "odd").revoke(timeout=1)),
     "statistics": ("semaphore_statistics", lambda client: Semaphore(client, "odd", 3).statistics()),
     "resize": ("semaphore_resize", lambda client: Semaphore(client, "odd", 3).resize(4)),
+    "pause": ("semaphore_pause", lambda client: Semaphore(client, "odd", 3).pause(0.001)),
+    "resume": ("semaphore_pause", lambda client: Semaphore(client, "odd", 3).resume()),
     "modes": ("modes_statistics", lambda client: RWLock(client, "odd").write.locked()),
     "read": ("versioned_read", lambda client: Versioned(client, "odd").read()),
     "write": ("versioned_write", lambda client: Versioned(client, "odd").update(lambda _: "1")),

@@ -396,6 +396,44 @@ def test_a_limit_that_the_older_version_declares_ends_a_pin(both: dict[str, Peer
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
 
 
+def test_a_pause_of_the_newer_version_stops_the_older_one_too(both: dict[str, Peer], name: str) -> None:
+    """Its holders go on, and its waiters go first when the pause ends."""
+    older, newer = both[OLDER], both[NEWER]
+    lease, _ = older("acquire", "permits", name, ttl=1.0)
+    began = time.monotonic()
+    assert newer("pause", name, 1.2) == 1.2
+    assert older("try_acquire", "permits", name) is None
+    turns = [asked.ask("turn", "permits", name) for asked in (older, newer)]
+    waiting(older, "permits", name, 2)
+    older("resize", name, 9)
+    assert older("try_acquire", "permits", name) is None
+    for turn in turns:
+        assert turn.result(PATIENCE)[0] / 1e9 - began >= 1.19
+    assert_within(time.monotonic() - began, 1.2 + SLACK * 1.1)
+    assert older("held", lease)
+    assert older("release", lease)
+    assert_free("permits", name, older, newer)
+
+
+def test_to_resume_hands_over_to_waiters_of_the_older_version(both: dict[str, Peer], name: str) -> None:
+    older, newer = both[OLDER], both[NEWER]
+    newer("pause", name, 60)
+    turn = older.ask("turn", "permits", name)
+    waiting(newer, "permits", name, 1)
+    assert newer("resume", name) is True
+    turn.result(PATIENCE)
+    assert_free("permits", name, older, newer)
+
+
+def test_revoke_of_the_older_version_ends_a_pause(both: dict[str, Peer], name: str) -> None:
+    """It takes a pause for a lease that cools, as is said of `pause`."""
+    older, newer = both[OLDER], both[NEWER]
+    newer("pause", name, 60)
+    older("revoke", "permits", name)
+    assert newer("resume", name) is False
+    assert_free("permits", name, older, newer)
+
+
 @pytest.mark.parametrize("kind", [_CALLED[name] for name in kinds_where(lambda kind: kind.guards and not kind.several)])
 def test_a_guard_of_one_version_is_refused_once_the_other_has_the_lease(
     first: Peer, second: Peer, kind: str, name: str

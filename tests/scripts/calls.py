@@ -146,6 +146,7 @@ class Statistics:
     limit: int
     kept: int
     kept_until_ms: int
+    paused_ms: int = 0
 
 
 def token(who: str) -> bytes:
@@ -334,6 +335,14 @@ class Scripts:
         before, *mine = self.run("resize", session=session, limit=limit, pin=pin, life_ms=life_ms)
         return before, _grants(mine)
 
+    def pause(self, pause_ms: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[int, list[Grant]]:
+        """Pause for so many ms, and return for how many it is paused; or with 0 end that, and return 1, or 0 for none.
+
+        Also return what that freed for the asking session, or a notice when to look.
+        """
+        answer, *mine = self.run("pause", session=session, pause_ms=pause_ms, life_ms=life_ms)
+        return answer, _grants(mine)
+
     def downgrade(self, who: str, mode: int, *, session: str = "home", life_ms: int = LIFE) -> tuple[bool, list[Grant]]:
         """Return whether it holds anything, and what that made room for in the asking session."""
         held, *mine = self.run("downgrade", session=session, who=who, mode=mode, life_ms=life_ms)
@@ -378,8 +387,9 @@ class Scripts:
             part = self.run("statistics", first=place)
             waiting, place = waiting + part[2], part[5]
             kept, kept_until = kept + part[6], max(kept_until, part[7])
-        permits, holders, first, fence, limit, *_ = answer
-        return Statistics(permits, holders, first + waiting, fence, limit, kept, kept_until)
+        permits, holders, first, fence, limit, *_, last = answer
+        paused_ms = last if self.kind == "semaphore" else 0
+        return Statistics(permits, holders, first + waiting, fence, limit, kept, kept_until, paused_ms)
 
     def limit_in_force(self) -> int:
         """Return what is written down: asking a script would also drop what has run out."""

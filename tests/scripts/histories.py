@@ -234,8 +234,13 @@ class History(ScriptMachine):
         told, model = self.scripts.statistics(), self.model
         waiting = sum(len(model.lines[session]) for session in model.standing)
         assert (told.permits, told.holders, told.waiting) == (model.in_use, len(model.holders), waiting)
-        assert (told.fence, told.limit) == (model.remembered, model.limit)
+        assert (told.fence, told.limit, told.kept) == (model.remembered, model.limit, 0)
         self.look()
+        if model.paused is None:
+            assert told.paused_ms == 0
+        else:
+            least, most = model.paused.least - self.seen.now, model.paused.most - self.seen.before
+            assert least - self.seen.slack <= 1_000 * told.paused_ms <= most + self.seen.slack
         model.counted(self.seen)
         self.compare(None, [])
 
@@ -282,7 +287,7 @@ class History(ScriptMachine):
         queue = self.scripts.key("queue")
         if self.kind == "rwlock" or self.model.dead or not self.model.holders:
             return
-        self.model.dead = MOST_LOOKED_AT + number
+        self.model.dead = MOST_LOOKED_AT + 1 + number
         self.redis.zadd(queue, {f"{DEAD}{each}": each - 10**15 for each in range(self.model.dead)})
         if self.redis.pttl(queue) < 0:
             self.redis.pexpire(queue, LIFE)
@@ -317,6 +322,8 @@ class History(ScriptMachine):
             else:
                 pipeline.zincrby(self.scripts.keys.base, _HOUR // 1_000, token(who).decode())
                 pipeline.hset(self.scripts.key("meta"), token(who), b"%d %b" % (self.seen.permits[who], later))
+        if self.seen.pause:
+            pipeline.zincrby(self.scripts.keys.base, _HOUR // 1_000, "pause")
         if self.model.remembered and self.kind == "lock":
             pipeline.incrby(self.scripts.key("fence"), _HOUR)
         elif self.model.remembered:

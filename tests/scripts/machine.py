@@ -157,6 +157,20 @@ class ScriptMachine(RuleBasedStateMachine):
             for key in kept_in:
                 assert seen.now + 1_000 * seen.lives[key] >= lease.least - seen.slack, "nothing is forgotten too soon"
         assert seen.last_fence == model.remembered
+        if self.kind == "semaphore":
+            assert seen.heaviest >= max((lease.permits for lease in model.holders.values()), default=0)
+        self._compare_pause(kept_in)
+
+    def _compare_pause(self, kept_in: Sequence[bytes]) -> None:
+        """W25: it lasts as long as was asked for, and no longer."""
+        seen, pause = self.seen, self.model.paused
+        if pause is None:
+            assert not seen.pause
+            return
+        assert pause.least - seen.slack <= seen.pause <= pause.most + seen.slack
+        assert seen.heaviest >= 10**9
+        for key in kept_in:
+            assert seen.now + 1_000 * seen.lives[key] >= pause.least - seen.slack, "nothing is forgotten too soon"
 
     def live(self, session: Session) -> None:
         """Check that a session that gave a sign of life has nearly its whole life left, and a queue to stand in."""
@@ -232,12 +246,17 @@ class ScriptMachine(RuleBasedStateMachine):
         return self.tickets.get(self.askers[old], 0) if old < ASKERS and old != 1 else old
 
     def busy_for(self, busy_ms: int) -> None:
-        """Check how long the reply says that the first lease lasts."""
-        ends = [(lease.least, lease.most) for lease in self.model.holders.values()]
-        if not ends:
+        """Check how long the reply says that the first lease lasts; W25: or a pause, or the later of both."""
+        model = self.model
+        leases = list(model.holders.values())
+        least, most = (min((getattr(lease, end) for lease in leases), default=0) for end in ("least", "most"))
+        if model.paused is not None:
+            waits = model.in_use >= model.limit
+            least = max(model.paused.least, least) if waits else model.paused.least
+            most = max(model.paused.most, most) if waits else model.paused.most
+        if not leases and model.paused is None:
             assert busy_ms == -2
         else:
-            least, most = min(least for least, _ in ends), min(most for _, most in ends)
             assert (
                 least - self.seen.now - self.seen.slack <= 1_000 * busy_ms <= most - self.seen.before + self.seen.slack
             )

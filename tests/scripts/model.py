@@ -13,6 +13,9 @@ from tests.scripts.seen import Seen
 MOST_LOOKED_AT = 50
 """Entries, the dead among them, that one script looks at (W21)."""
 
+LATER = -3
+"""In place of the fencing token, for the session of the first waiter: when to look again."""
+
 REFUSED = -1
 """In place of the fencing token, for who asks for more than the limit."""
 
@@ -92,6 +95,8 @@ class Model:
         """Entries that the script that ran last has looked at (W21)."""
         self.longest = 0
         """ms: the largest TTL, which bounds what a clock that stepped back can leave."""
+        self.paused: Lease | None = None
+        """W25: nothing is granted until this ends."""
 
     @property
     def in_use(self) -> int:
@@ -103,7 +108,7 @@ class Model:
 
     @property
     def free(self) -> int:
-        return max(self.limit - self.in_use, 0)
+        return 0 if self.paused else max(self.limit - self.in_use, 0)
 
     def fresh(self) -> "Model":
         """Return what is left of it when the server has forgotten everything: a mutex is one of itself."""
@@ -136,6 +141,8 @@ class Model:
             self._leave(asker, by)
             return "granted", handed
         if asker.permits > self.limit:
+            if not self.limit:
+                self._clamp(seen, surely=True)  # a pause, as there are no holders
             self._leave(asker, by)
             return "refused", handed
         if wait:
@@ -244,6 +251,39 @@ class Model:
         self._return_to_line(by)
         return self._hand_over(by, seen)
 
+    def pause(self, pause_ms: int, seen: Seen, *, by: Session, left_ms: int) -> list[Handed]:
+        """W25: return who is refused, and the notice for the session of the first waiter."""
+        if not self.free:
+            self._clamp(seen, surely=True)
+        pause = Lease(0, 0, seen.before + 1_000 * pause_ms, seen.now + 1_000 * pause_ms)
+        if self.paused is not None:
+            pause.least, pause.most = max(pause.least, self.paused.least), max(pause.most, self.paused.most)
+        self.paused = pause
+        self.longest = max(self.longest, pause_ms)
+        self._return_to_line(by)
+        handed = self._hand_over(by, seen)
+        head = self.queue()[:1] if not self.dead else []
+        return handed + [Handed(Asker("later", session, 0, 0), LATER, left_ms) for session in head]
+
+    def resume(self, seen: Seen, *, by: Session) -> tuple[bool, list[Handed]]:
+        """Return whether that ended a pause, and what was handed over."""
+        paused, self.paused = self.paused is not None, None
+        least, most = self.longest_left(seen)
+        if paused:
+            self.longest = seen.longest
+        self._return_to_line(by)
+        handed = self._hand_over(by, seen)
+        if paused:
+            given = max((turn.asker.ttl_ms for turn in handed), default=0)
+            assert max(least, 0) <= seen.longest <= max(most, given), "W25: as before the pause"
+        return paused, handed
+
+    def longest_left(self, seen: Seen) -> tuple[int, int]:
+        """Return how many ms the last lease lasts, at least and at most: what the largest TTL is after a pause."""
+        least = max((lease.least for lease in self.holders.values()), default=seen.now)
+        most = max((lease.most for lease in self.holders.values()), default=seen.before)
+        return (least - seen.now - seen.slack) // 1_000, (most - seen.before + seen.slack) // 1_000
+
     def counted(self, seen: Seen) -> None:
         """Let somebody have asked for statistics."""
 
@@ -256,7 +296,7 @@ class Model:
         """Let the server's clock have gone back: whatever is written down lies that much further ahead."""
         if self.remembered:
             self.fence = self.remembered = self.remembered + micros
-        for lease in self.holders.values():
+        for lease in [*self.holders.values(), *filter(None, [self.paused])]:
             lease.fence += micros
             lease.least += micros
             lease.most += micros + 1_000  # as whole milliseconds are all that can be asked for
@@ -294,6 +334,7 @@ class Model:
 
     def _check_hold(self) -> None:
         assert self.in_use <= self.limit, "P9: no more permits than the limit"
+        assert self.paused is None, "W25: nothing is granted during a pause"
 
     def _extend(self, who: str, ttl_ms: int, seen: Seen) -> None:
         lease = self.holders[who]
@@ -303,7 +344,7 @@ class Model:
 
     def _clamp(self, seen: Seen, *, surely: bool) -> None:
         """Bring leases that a clock that stepped back left far ahead down to the longest there can be."""
-        for lease in () if self.exclusive else self.holders.values():
+        for lease in () if self.exclusive else [*self.holders.values(), *filter(None, [self.paused])]:
             lease.least = min(lease.least, seen.before + 1_000 * self.longest)
             if surely:
                 lease.most = min(lease.most, seen.now + 1_000 * self.longest)

@@ -35,6 +35,12 @@ class Seen:
     """ms that each key has left."""
     strange: list[bytes]
     """Keys that no header names."""
+    pause: int
+    """When the pause of a semaphore ends; 0: there is none."""
+    longest: int
+    """ms: the largest TTL that the hash of a semaphore knows of."""
+    heaviest: int
+    """The same of the permits of one holder."""
 
     @classmethod
     def read(cls, scripts: Scripts, before: int) -> Self:
@@ -68,6 +74,9 @@ class Seen:
         buried = {name.removeprefix(tombs_at) for name in values if name.startswith(tombs_at)}
         queue = _scores(values.get(scripts.key("queue")))
         terms, ends, last_fence = (_mutex if scripts.kind == "lock" else _semaphore)(scripts, now, lives, values)
+        paused = _scores(values.get(scripts.keys.base)) if scripts.kind == "semaphore" else {}
+        meta = values.get(scripts.key("meta"))
+        told: dict[bytes, bytes] = meta if isinstance(meta, dict) else {}
         known = {scripts.keys.base, scripts.key("queue"), scripts.key("highest")}
         known.add(scripts.key("fence" if scripts.kind == "lock" else "meta"))
         newest = values.get(scripts.key("highest"))
@@ -85,6 +94,9 @@ class Seen:
             int(newest) if isinstance(newest, bytes) else 0,
             lives,
             [name for name in values if name not in known and not name.startswith((lines_at, tombs_at))],
+            1_000 * paused.get(b"pause", 0),
+            int(told.get(b"ttl", 0)),
+            int(told.get(b"weight", 0)),
         )  # fmt: skip
 
 
@@ -105,6 +117,9 @@ def _semaphore(scripts: Scripts, now: int, lives: dict[bytes, int], values: dict
     meta = values.get(scripts.key("meta"))
     told: dict[bytes, bytes] = meta if isinstance(meta, dict) else {}
     live = {token: 1_000 * end for token, end in _scores(values.get(scripts.keys.base)).items() if 1_000 * end > now}
+    if live.pop(b"pause", 0):
+        assert told[b"pause"].split()[::2] == [b"1000000000", b"C"], "W25"
+        assert int(told[b"pause"].split()[1]) <= int(told[b"fence"])
     terms = {token: told[token].split() for token in live}
     return terms, {who(token): end for token, end in live.items()}, int(told.get(b"fence", 0))
 

@@ -178,14 +178,14 @@ def tickets(scripts: Scripts, session: str = "home") -> dict[str, int]:
     return {who(entry.split()[0]): ticket for entry, ticket in waiting.items()}
 
 
-def lapse(scripts: Scripts, holder: str) -> None:
-    """Let a lease have run out."""
+def lapse(scripts: Scripts, holder: str | bytes) -> None:
+    """Let a lease have run out; in bytes, the *holder* is a whole token."""
     if scripts.kind == "lock":
         assert list(holders(scripts)) == [holder]
         _ask(scripts, "DEL", scripts.keys.base)
     else:
         ended = now_us(scripts) // 1000 - 1
-        _ask(scripts, "ZADD", scripts.keys.base, "XX", ended, token(holder))
+        _ask(scripts, "ZADD", scripts.keys.base, "XX", ended, token(holder) if isinstance(holder, str) else holder)
         field, place = (b"used", 3) if scripts.kind == "semaphore" else (b"held", 1)
         counted = (_ask(scripts, "HGET", scripts.key("meta"), field) or b"").split()
         if counted:  # the note of when the first lease ends, which no lease may come before

@@ -85,6 +85,7 @@ def test_each_script_uses_one_slot_however_odd_the_name(strict: RedisServer, kin
         assert [grant.who for grant in scripts.release("ben", session="home").mine] == ["cat"]
         if kind == "semaphore":
             scripts.resize(2)
+            assert (scripts.pause(TTL)[0], scripts.pause(0)[0]) == (TTL, 1)
         if kind == "rwlock":
             assert scripts.downgrade("cat", 3) == (True, [])
         assert list(holders(scripts)) == ["cat"]

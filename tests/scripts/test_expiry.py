@@ -18,6 +18,8 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "release": lambda semaphore: semaphore.release("zoe"),
     "renew": lambda semaphore: semaphore.renew("zoe"),
     "resize": lambda semaphore: semaphore.resize(3),
+    "pause": lambda semaphore: semaphore.pause(60_000),
+    "resume": lambda semaphore: semaphore.pause(0),
     "statistics": lambda semaphore: semaphore.statistics(),
 }
 every_verb = pytest.mark.parametrize("verb", VERBS)

@@ -15,14 +15,15 @@ import hypothesis
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
 from tests.scripts.calls import Kind, token, upgrade_of
-from tests.scripts.histories import LIVES, LONG, SETTINGS, History, limited
+from tests.scripts.histories import LACKS, LIVES, LONG, SETTINGS, History, limited
 from tests.scripts.model import Asker, Model
 from tests.scripts.shapes import ASKERS, LIFE
 from tests.scripts.shared_model import FRONT, IS, IX, SIX, UPGRADE, S, SharedModel, U, X
+from tests.scripts.states import lapse
 from tests.support.seeds import seed_of_run
 from tests.support.servers import RedisServer
 
@@ -35,6 +36,7 @@ _TICKET = st.none() | st.sampled_from([1, 2**52]) | _ASKER
 """No old ticket; one from long ago or from before the clock stepped back; or the one that an asker had last."""
 _CROWD = st.lists(_ASKER, min_size=3, max_size=8, unique=True)
 _LIMIT = st.sampled_from([2, 1, 3, 2, 3, 4, 10**9])
+_PAUSE = st.sampled_from([60_000, 3_600_000, 86_400_000])
 
 
 class MutexHistory(History):
@@ -109,6 +111,50 @@ class SemaphoreHistory(History):
             self.compare(session, self.model.resize(limit, self.seen, by=session, pin=pinned), mine)
 
         self.twice(again, once)
+
+    @rule(number=st.integers(0, 3), pause_ms=_PAUSE, again=st.booleans(), full=st.booleans())
+    def pause(self, number: int, pause_ms: int, again: bool, full: bool = False) -> None:
+        session = self.sessions[number]
+
+        def once() -> None:
+            left_ms, mine = self.scripts.pause(pause_ms, session=session.name, life_ms=self.life)
+            self.look()
+            handed = self.model.pause(pause_ms, self.seen, by=session, left_ms=left_ms)
+            assert self.model.paused is not None
+            assert left_ms >= pause_ms
+            assert 1_000 * left_ms <= self.model.paused.most - self.seen.before + self.seen.slack
+            self.compare(session, handed, mine)
+
+        with self.lacking("memory" if full else ""):
+            self.twice(again, once)
+
+    @rule(number=st.integers(0, 3), again=st.booleans(), lack=LACKS)
+    def resume(self, number: int, again: bool, lack: str = "") -> None:
+        session = self.sessions[number]
+
+        def once() -> None:
+            ended, mine = self.scripts.pause(0, session=session.name, life_ms=self.life)
+            self.look()
+            expected, handed = self.model.resume(self.seen, by=session)
+            assert ended == expected
+            self.compare(session, handed, mine)
+
+        with self.lacking(lack):
+            self.twice(again, once)
+
+    @precondition(lambda self: self.model.paused)
+    @rule()
+    def a_pause_ends(self) -> None:
+        lapse(self.scripts, b"pause")
+        self.model.paused = None
+        self.statistics()  # the first that looks
+        least, most = self.model.longest_left(self.seen)
+        assert max(least, 0) <= self.seen.longest <= max(most, 0), "W25: as before the pause"
+        self.model.longest = self.seen.longest
+
+    def everybody_leaves(self, number: int) -> None:
+        self.resume(number=0, again=False)
+        super().everybody_leaves(number)
 
 
 class SharedHistory(History):
@@ -294,3 +340,15 @@ def test_a_recheck_refuses_a_waiter_that_wants_too_many_while_no_permit_is_free(
     history.acquire(number=5, old=None, limit=2, declare=False, again=False)
     history.recheck(number=2, chosen=set(), all_of_it=True, again=False)
     assert history.model.line(history.sessions[2]) == []
+
+
+def test_a_pause_ends_no_sooner_and_no_later_after_the_clock_stepped_back(history: SemaphoreHistory) -> None:
+    """P9, W25: what is ahead of all that was asked for is cut to that, and what is asked for again is the same."""
+    history.crowd([0, 1, 2])
+    history.pause(number=0, pause_ms=3_600_000, again=True)
+    history.the_clock_steps_back(0)
+    history.time_passes([0, 1, 2, 3])
+    history.pause(number=0, pause_ms=60_000, again=False)
+    history.a_pause_ends()
+    history.time_passes([0, 1, 2, 3])
+    history.everybody_leaves(0)

@@ -88,7 +88,7 @@ def test_what_an_older_version_released_can_be_had(semaphore: Scripts) -> None:
     assert semaphore.statistics().permits == 3
 
 
-@pytest.mark.parametrize("verb", ["release", "renew", "recheck", "resize", "statistics", "revoke"])
+@pytest.mark.parametrize("verb", ["release", "renew", "recheck", "resize", "resume", "statistics", "revoke"])
 def test_every_verb_knows_what_an_older_version_did(semaphore: Scripts, verb: str) -> None:
     semaphore.granted("ann")
     older.grant(semaphore, "cat", permits=2)
@@ -97,6 +97,7 @@ def test_every_verb_knows_what_an_older_version_did(semaphore: Scripts, verb: st
         "renew": lambda: semaphore.renew("ann"),
         "recheck": semaphore.recheck,
         "resize": lambda: semaphore.resize(3),
+        "resume": lambda: semaphore.pause(0),
         "revoke": lambda: semaphore.revoke(1),
         "statistics": semaphore.statistics,
     }

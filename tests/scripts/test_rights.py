@@ -128,6 +128,17 @@ def test_a_user_with_the_readmes_rights_resizes_and_refuses(semaphore: Scripts, 
     assert line(semaphore, "away") == line(semaphore) == []
 
 
+def test_a_user_with_the_readmes_rights_pauses_and_resumes(semaphore: Scripts, limited: Redis) -> None:
+    mine = semaphore.over(limited)
+    assert mine.pause(60_000) == (60_000, [])
+    semaphore.queued("ben", session="away")
+    mine.queued("cat")
+    with listening(semaphore, "away"):
+        mine.pause(60_000)
+        ended, given = mine.pause(0)
+    assert (ended, [grant.who for grant in given][:1]) == (1, ["cat"])
+
+
 def test_it_hands_over_what_a_higher_limit_frees_to_its_own_session(semaphore: Scripts, limited: Redis) -> None:
     mine = semaphore.over(limited)
     mine.granted("ann", permits=3)

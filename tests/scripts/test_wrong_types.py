@@ -23,11 +23,13 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
     "touch": lambda scripts: scripts.touch(),
     "statistics": lambda scripts: scripts.statistics(),
     "resize": lambda scripts: scripts.resize(5),
+    "pause": lambda scripts: scripts.pause(60_000),
+    "resume": lambda scripts: scripts.pause(0),
     "downgrade": lambda scripts: scripts.downgrade("ann", SHARED),
     "revoke": lambda scripts: scripts.revoke(0, 10**16),
     "revoke by force": lambda scripts: scripts.revoke(0, 10**16, force=True),
 }
-SCRIPTS = {"grant without waiting": "grant", "withdraw": "release", "revoke by force": "revoke"}
+SCRIPTS = {"grant without waiting": "grant", "withdraw": "release", "revoke by force": "revoke", "resume": "pause"}
 ASKING = dict.fromkeys(VERBS, "cat") | dict.fromkeys(("release", "renew", "downgrade"), "ann") | {"withdraw": "ben"}
 _ANY_GRANT = {"grant", "grant without waiting"}
 _EITHER = {
@@ -36,9 +38,9 @@ _EITHER = {
     "waiters": {"grant", "recheck", "withdraw", "revoke by force"},
 }
 _SEMAPHORE = {
-    "holder": {"statistics", "resize"},
-    "queue": {"resize"},
-    "meta": {*_ANY_GRANT, "recheck", "renew", "statistics", "resize"},
+    "holder": {"statistics", "resize", "pause", "resume"},
+    "queue": {"resize", "pause", "resume"},
+    "meta": {*_ANY_GRANT, "recheck", "renew", "statistics", "resize", "pause", "resume"},
 }
 
 
@@ -65,7 +67,7 @@ def test_a_newest_ticket_of_another_type_stays_as_it_is_and_waiters_queue_all_th
 def _every_key() -> list[tuple[Kind, str, str]]:
     """Return each key in the header of each script, by kind, field and how the script is run."""
 
-    only = {"resize": "semaphore", "downgrade": "rwlock"}
+    only = {"resize": "semaphore", "pause": "semaphore", "resume": "semaphore", "downgrade": "rwlock"}
     return [
         (kind, field, verb)
         for kind in get_args(Kind)

@@ -159,7 +159,7 @@ async def test_names_and_values_reach_the_server_as_keys_and_arguments_only(
 
 
 async def use(row: Row, one: Redis, other: Redis, name: str, prefix: str, rechecked: asyncio.Event) -> None:
-    """Do whatever sends something: acquire, wait, ask again, be told, renew, resize, release."""
+    """Do whatever sends something: acquire, wait, ask again, be told, renew, resize, pause, release."""
     mine, theirs = (row.make(client, name, prefix=prefix, ttl=1.5) for client in (one, other))
     leases = [await mine.acquire() for _ in range(row.places)]
     waiting = asyncio.ensure_future(theirs.acquire())
@@ -168,6 +168,8 @@ async def use(row: Row, one: Redis, other: Redis, name: str, prefix: str, rechec
     assert await leases[0].renew()
     if isinstance(mine, Semaphore):
         await mine.resize(row.places)
+        await mine.pause(0.001)
+        await mine.resume()
     await rechecked.wait()
     for lease in leases:
         await lease.release()

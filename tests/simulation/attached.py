@@ -42,6 +42,8 @@ class Attached:
 _KINDS = ("lock", "semaphore")
 _BOTH = ("lock server", "semaphore server")
 _ONE = ("server",)
+_LONGER_FIRST = ("server 180000",)
+_FORCED = ("server True", "server False")
 
 _MAXED = "redis.call('PEXPIRE', waiters, math.max(redis.call('PTTL', waiters), tonumber(life_ms)))"
 _UNSEEN = never("W10-buried")
@@ -175,6 +177,34 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             ),
             rows=("lock server False", "semaphore server False"),
         ),
+    },
+    "scripts/pause": {
+        "W7 to_resume_hands_over_all_that_is_free": _by(without("W7-resume"), rows=_ONE),
+        "W9 it_works_at_the_memory_limit": _by(without("W25-memory"), rows=_ONE, says="used memory"),
+        "W25 a_later_pause_only_extends_an_earlier_one":
+            _by(instead("W25-extends", "local added = redis.call('ZADD', holders, ends, PAUSE)"), rows=_LONGER_FIRST),
+        "W25 no_limit_lets_anyone_in": _by(
+            both(
+                instead("W25-counted", "count(limit_in_force, added)"),
+                instead("W25-terms", "local terms = limit_in_force .. ' ' .. digits(newest) .. ' C'"),
+            ),
+            rows=("server 1000000000",),
+        ),
+        "W25 counting_again_counts_a_pause_for_all_there_is":
+            _by(without("W25-weight"), rows=("server 1",)),
+        "W25 nothing_is_granted_and_what_is_held_stays_held": _by(without("W25-counted"), rows=_ONE),
+        "W25 the_terms_of_a_pause_are_those_of_a_cooling_lease":
+            _by(instead("W25-terms", "local terms = ALL_PERMITS .. ' ' .. newest .. ' C'"), rows=_ONE),
+        "W25 a_pause_is_no_holder": _by(without("W25-statistics"), rows=_ONE),
+        "W25 to_revoke_all_holders_ends_no_pause": _by(instead("W25-revoke", "local held = true"), rows=_FORCED),
+        "W25 the_first_waiter_learns_when_to_look": _by(without("W25-told"), rows=("server home", "server away")),
+        "W25 the_answer_says_when_something_can_be_had":
+            _by(without("W25-later"), instead("W25-later", "first = paused"), rows=_ONE),
+        "W25 what_a_pause_put_on_record_goes_with_it": [
+            *_by(without("W25-resume"), rows=("server resumed",)), *_by(without("W25-end"), rows=("server over",)),
+        ],
+        "W25 after_a_step_back_of_the_clock_it_lasts_no_longer_than_any_lease":
+            _by(without("W25-ttl"), rows=_ONE),
     },
     "scripts/permits": {
         "W4 a_waiter_gets_as_many_as_it_asked_for":

@@ -99,6 +99,9 @@ class Replies:
         self._world.meet("resizes", "server")
         self._own(name, reply[1], b"")
 
+    def _pause(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+        self._own(name, reply[1], b"")
+
     def _downgrade(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         self._world.meet("downgrades", "server")
         self._own(name, reply[1], b"")
@@ -129,4 +132,5 @@ _LOOKS: dict[str, Callable[..., None]] = {
     "renew": Replies._renew,
     "downgrade": Replies._downgrade,
     "resize": Replies._resize,
+    "pause": Replies._pause,
 }

@@ -75,7 +75,7 @@ def test_doctor_beside_a_dead_primary_examines_the_others(half_dead: HalfDead, c
 
 
 def test_a_name_beside_a_dead_primary_is_shown_or_the_error_names_that(half_dead: HalfDead, capsys: Capsys) -> None:
-    for command, *limit in (("show",), ("release",), ("resize", "3")):
+    for command, *limit in (("show",), ("release",), ("resize", "3"), ("pause", "3"), ("resume",)):
         assert main([command, sorted(half_dead.lost)[0], *limit, "--url", half_dead.url]) == 2
         assert f"{half_dead.dead}, which has this name, does not answer" in capsys.readouterr().err
     for name in sorted(half_dead.living):

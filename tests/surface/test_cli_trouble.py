@@ -22,7 +22,18 @@ from tests.support.servers import RedisServer
 pytestmark = pytest.mark.rest
 
 Capsys = pytest.CaptureFixture[str]
-COMMANDS = ["ls", "show x", "release x", "resize x 3", "watch --once", "doctor", "bench --seconds 0.1", "demo"]
+COMMANDS = [
+    "ls",
+    "show x",
+    "release x",
+    "resize x 3",
+    "pause x 3",
+    "resume x",
+    "watch --once",
+    "doctor",
+    "bench --seconds 0.1",
+    "demo",
+]
 
 RUN = "run x --wait 1 -- true"
 

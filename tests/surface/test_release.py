@@ -1,4 +1,4 @@
-"""`aiolocks release`: holders are told and stop; by force they end at once. `aiolocks resize`: at once, for all."""
+"""`aiolocks release`: holders are told and stop; by force they end at once. `resize`, `pause`: at once, for all."""
 
 import asyncio
 import json
@@ -249,6 +249,55 @@ async def test_a_pin_is_set_kept_shown_and_gone(locks: LockManager, own_server: 
         capsys.readouterr()
         assert await run("show", "scraper", "--url", own_server.url) == 0
     assert "limit 2 (pinned)" in capsys.readouterr().out
+
+
+async def test_a_pause_is_shown_until_it_is_ended(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+    """As none of its holders, in every view; also of a name that was never used."""
+    at = ("--url", own_server.url)
+
+    async def told(*arguments: str, status: int = 0) -> str:
+        assert await run(*arguments, *at) == status
+        return capsys.readouterr().out
+
+    async with locks.semaphore("scraper", 3).hold(permits=2):
+        assert await told("pause", "scraper", "60") == "semaphore scraper: paused for 60 s\n"
+        assert await told("pause", "another", "10800") == "semaphore another: paused for 3 h\n"
+        assert re.search("paused (59|60) s, 2 of 3 permits, ", await told("ls", "scraper"))
+        for command in ("ls", "watch"):
+            assert re.search(r"semaphore +- +- +0  paused 3 h +another\n", await told(command, *_ONCE[command]))
+        shown = await told("show", "scraper")
+        assert re.match("semaphore scraper: 1 held, 0 waiting, limit 3, paused for (59|60) s\n  held", shown)
+        assert len(shown.splitlines()) == 2
+        [seen] = json.loads(await told("show", "scraper", "--json"))
+        assert (seen["held"], len(seen["holders"])) == (1, 1)
+        assert 58 < seen["paused"] <= 60
+        assert "resumed; its pause had" in await told("resume", "scraper")
+    assert json.loads(await told("resume", "another", "--json"))["resumed"] is True
+    assert await told("resume", "another", status=1) == "semaphore another: it is not paused\n"
+    assert json.loads(await told("pause", "another", "0.001", "--json")) == {
+        "kind": "semaphore", "name": "another", "paused": 0.001
+    }  # fmt: skip
+
+
+async def test_a_rate_is_paused_under_a_name_that_is_no_semaphore(
+    locks: LockManager, own_server: RedisServer, capsys: Capsys
+) -> None:
+    at = ("--url", own_server.url)
+    limiter = locks.rate_limiter("api", 5, per=0.5)
+    await limiter.acquire()
+    assert await run("pause", "api", "60", *at) == 0
+    assert capsys.readouterr().out == "rate api: paused for 60 s\n"
+    assert not await limiter.try_acquire()
+    assert await run("ls", "api", *at) == 0
+    assert re.search("paused (59|60) s", capsys.readouterr().out)
+    assert await run("pause", "api", "60", "--kind", "semaphore", *at) == 0
+    assert await run("resume", "api", *at) == 2
+    assert "several kinds" in capsys.readouterr().err
+    assert [await run("resume", "api", "--kind", kind, *at) for kind in ("semaphore", "rate")] == [0, 0]
+    assert await limiter.try_acquire()
+
+
+_ONCE = {"ls": (), "watch": ("--once",)}
 
 
 async def test_keys_of_another_prefix_are_others(locks: LockManager, own_server: RedisServer) -> None:

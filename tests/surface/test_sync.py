@@ -276,6 +276,9 @@ def test_a_semaphore_shared_by_threads_never_has_too_many(locks: LockManager, th
     with semaphore.hold(permits=3):
         assert semaphore.try_acquire() is None
     assert semaphore.statistics().limit == 3
+    assert semaphore.pause(60) == 60.0
+    assert (semaphore.try_acquire(), semaphore.locked()) == (None, True)
+    assert (semaphore.resume(), semaphore.resume()) == (True, False)
 
 
 def test_a_block_that_another_thread_leaves_releases_its_own_lease(

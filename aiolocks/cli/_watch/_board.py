@@ -146,8 +146,8 @@ class Board:
         return new
 
     def _remove_free(self) -> None:
-        """Remove the names that are neither held nor awaited."""
-        self._names = {base: name for base, name in self._names.items() if name.held or name.waiting}
+        """Remove the names that are not in use."""
+        self._names = {base: name for base, name in self._names.items() if name.in_use}
 
     async def _rates(self) -> None:
         """Compute `wake_ups`: scripts call PUBLISH only for them."""

@@ -141,6 +141,12 @@ class Worker:
     async def resize(self, name: str, limit: int, **options: Any) -> None:
         await self._made("permits", name, {}).resize(limit, **options)
 
+    async def pause(self, name: str, seconds: float) -> float:
+        return float(await self._made("permits", name, {}).pause(seconds))
+
+    async def resume(self, name: str) -> bool:
+        return bool(await self._made("permits", name, {}).resume())
+
     async def adopt(self, kind: str, name: str, text: str) -> tuple[int, list[int]]:
         return self._kept(await self._made(kind, name, {}).adopt(text))
 

@@ -229,6 +229,9 @@ async def semaphore(redis: Redis) -> None:
     assert_type(await semaphore.locked(), bool)
     assert_type(await semaphore.statistics(), Statistics)
     await semaphore.resize(20)
+    assert_type(await semaphore.pause(30), float)
+    assert_type(await semaphore.resume(), bool)
+    assert_type((await semaphore.statistics()).paused, float)
     await semaphore.release()
 
 

@@ -1,7 +1,7 @@
 -- The books of a semaphore and of modes: the granted shares are counted, and written next to the leases, so that a
 -- script need not ask about each holder. The primitive says what a share counts, and what fits.
 -- Needs the names: holders, meta, asking; of the primitive COUNTS, noted, counted, in_line, own, counts, other_fields,
--- clear, count, unknown_share, judge; and `numbers` and `leases`.
+-- clear, count, unknown_share, forget_pause, judge; and `numbers` and `leases`.
 
 -- True if the counts can be relied on, and no lease has ended: each holder in the set is live.
 local sure = counted and first_end - now_ms > 0 and first_end - now_ms <= longest
@@ -110,6 +110,12 @@ local function remove_ended()
         count(share, -number) -- defect: W21-weight
       end
     end
+    for at = 1, shares[ALL_PERMITS] and #ended or 0 do
+      if ended[at] == PAUSE then
+        -- slow path: W25: the pause is over
+        forget_pause() -- defect: W25-end
+      end
+    end
   end
   backlog = #ended == MOST
   first_end = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0
@@ -127,6 +133,9 @@ local function settle()
       members, first_end, kept_until = 0, 0, 0 -- equivalent: 1 (second) + 1 (third), 0 and 1 are past
       clear()
       redis.call('DEL', meta)
+      if heaviest >= ALL_PERMITS then
+        longest, heaviest = 0, 0 -- W25: a pause was the last
+      end
       if described then
         -- equivalent: constant, any text
         redis.call('HSET', meta, 'fence', newest, 'ttl', longest, 'line', '1', other_fields())

@@ -3,13 +3,15 @@
 -- terms of each holder: its share (permits or a mode), its fencing token, and perhaps a third word, the mark (W16, W17,
 -- W18):
 --   R  revoked: the lease goes on until its holder releases it or it ends, and nothing extends it
---   C  cooling: its holder has released it; it is no one's lease, but it blocks others until it ends
+--   C  cooling: its holder has released it; it is no one's lease, but it blocks others until it ends; so is a pause
 --   O  offered: its holder has handed it off under a secret, which replaces its token until the lease is adopted
 -- An older version of these scripts does not know the third word. It extends such a lease and lets its guard write, so
 -- the lease goes on until it is released or its process is updated. If an acquire of its token was sent twice, the
 -- older version queues the token, or grants it without the mark. It releases such a lease like any other, does not
 -- downgrade it, and grants nothing that excludes it.
 -- Needs the names: holders, meta; first for `count_kept`; and `numbers`.
+
+local PAUSE, ALL_PERMITS = 'pause', 1000000000 -- W25: the token of a pause, and its permits: no limit is larger
 
 -- defect: W21-holders
 local MOST = 500 -- maximum number of holders that one command asks about, and of ended leases that one script removes
@@ -57,12 +59,6 @@ local function fence_of(token)
   if is_live(token) then
     return parts_of(redis.call('HMGET', meta, token)[1])
   end
-end
-
--- Returns the ms until the first lease can end, or -2 if there is none.
-local function busy_for()
-  local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(first - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
 end
 
 -- The keys outlive the leases, and never lose time.
@@ -122,8 +118,8 @@ local function cool(token, terms, min_hold_ms)
   end
 end
 
--- Returns how many leases from the place *first* on are cooling; when the last of these ends (ms), or 0; and the place
--- to continue from, or 0 after the last lease.
+-- Returns how many leases from the place *first* on are cooling, without a pause; when the last of these ends (ms), or
+-- 0; and the place to continue from, or 0 after the last lease.
 local function count_kept()
   local from = tonumber(first)
   local found = redis.call('ZRANGE', holders, from, from + MOST - 1, 'WITHSCORES')
@@ -135,7 +131,7 @@ local function count_kept()
   for at, terms in ipairs(known) do
     local _, mark = parts_of(terms)
     local ends = tonumber(found[2 * at])
-    if mark == 'C' and ends > now_ms then
+    if mark == 'C' and ends > now_ms and tokens[at] ~= PAUSE then
       kept, last = kept + 1, ends -- in the order in which they end
     end
   end

@@ -3,7 +3,7 @@
 -- [mark]` by the token of each holder; and `held`: the last fencing token when the holders of each mode were counted,
 -- when the first lease ends at the earliest, until when the set lives at least (ms), and `mode:holders` for each held
 -- mode. `asking` is the token of the request, or empty.
--- Needs the names: meta, asking; and `leases`.
+-- Needs the names: holders, meta, asking; and `leases`.
 
 local COUNTS = 'held' -- the field with the counts
 
@@ -42,8 +42,10 @@ local function counts()
   return text .. DOTS
 end
 
--- Only a semaphore has more fields in its hash.
+-- Only a semaphore has more fields in its hash, and can be paused.
 local function other_fields() end
+
+local function forget_pause() end
 
 local function clear()
   held = { 0, 0, 0, 0, 0, 0, 0 }
@@ -56,6 +58,12 @@ end
 -- W21: a holder of which nothing is known, because its field was deleted, counts as exclusive.
 local function unknown_share()
   return EXCLUSIVE
+end
+
+-- Returns the ms until the first lease can end, or -2 if there is none.
+local function busy_for()
+  local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
+  return first and math.max(first - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
 end
 
 -- True if this mode can be held together with all that are held.

@@ -32,7 +32,9 @@ local function revoke_some()
     local number, mark = parts_of(terms)
     local upgradeable = string.match(token, '^(.-)%+')
     local grown_from = upgradeable and redis.call('HMGET', meta, upgradeable)[1]
-    if is_meant(number) or (grown_from and is_meant((parts_of(grown_from)))) then
+    -- W25: a pause is no holder.
+    local held = token ~= PAUSE -- defect: W25-revoke
+    if held and (is_meant(number) or (grown_from and is_meant((parts_of(grown_from))))) then
       local unused = mark == 'C' or mark == 'O' -- defect: W27-revoked-some
       local list = unused and tombstone_ms == '0' and released or meant
       list[#list + 1] = token

@@ -3,7 +3,7 @@
 -- TTL ever granted; `line` if there may be a queue; `permits fence [mark]` by the token of each holder; and `used`: the
 -- permits in use, the number of their holders, the last fencing token at that time, when the first lease ends at the
 -- earliest, and until when the set lives at least (ms). `asking` is the token of the request, or empty.
--- Needs the names: meta, asking; and `leases`.
+-- Needs the names: holders, meta, asking; and `leases`.
 
 local COUNTS = 'used' -- the field with the counts
 
@@ -46,6 +46,28 @@ end
 -- W21: a holder whose field was deleted counts as the largest weight there was; or, if that is gone too, as the limit.
 local function unknown_share()
   return heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
+end
+
+-- W25: the largest TTL and weight are those of a pause that has ended: from now on they are the most that is left.
+local function forget_pause()
+  local last = redis.call('ZRANGE', holders, '-1', '-1', 'WITHSCORES')[2]
+  longest = math.max((last or now_ms) - now_ms, 0)
+  heaviest = members > 0 and used - members + 1 or 0 -- each other holder has one permit at least
+  redis.call('HSET', meta, 'ttl', longest, other_fields())
+  redis.call('PEXPIRE', meta, idle_life(longest))
+end
+
+-- Returns the ms until the first lease can end, or -2 if there is none. W25: during a pause, the ms until its end; or
+-- until the first other lease can end, if that is later and no permit is free.
+local function busy_for()
+  local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
+  local paused = heaviest >= ALL_PERMITS and redis.call('ZSCORE', holders, PAUSE)
+  if paused then
+    local two = redis.call('ZRANGE', holders, 0, 1, 'WITHSCORES')
+    first = two[1] == PAUSE and two[4] or two[2]
+    first = used - ALL_PERMITS < limit_in_force and paused or math.max(first, paused) -- defect: W25-later
+  end
+  return first and math.max(first - now_ms, 0) or -2 -- equivalent: 1, then the answer is more
 end
 
 -- Says whether this many permits are free: 'yes'; or 'later', and how many are; or 'never', and the limit (W12).

@@ -15,7 +15,7 @@ local known = tokens[1] and redis.call('HMGET', meta, spread(tokens, 1, #tokens)
 for at, token in ipairs(tokens) do
   local left_ms = tonumber(found[2 * at]) - now_ms
   local permits, fence, mark = string.match(known[at] or '', '^(%d+) (%d+) ?(%a?)')
-  if left_ms > 0 and mark ~= 'C' then
+  if left_ms > 0 and mark ~= 'C' and token ~= PAUSE then
     local last = #answer
     answer[last + 1], answer[last + 2] = token, fence or '0'
     answer[last + 3], answer[last + 4] = left_ms, permits or '0'

@@ -1,0 +1,45 @@
+-- Pause the semaphore, or end its pause: nothing is granted during it, and all that is held stays held (W25). A pause
+-- is a cooling lease with more permits than can be free, so it stops older versions of these scripts too.
+--
+-- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
+-- KEYS[2]  meta      hash   limit, fence, weight, ttl, used, line; and token -> `permits fence [mark]`
+-- KEYS[3]  queue     zset   session -> ticket of its first waiter
+-- KEYS[4]  waiters   zset   entry of each waiter of this session -> ticket
+-- ARGV[1]  pause_ms  int    how long it lasts at least from now on; 0: end it
+-- ARGV[2]  session   bytes  session that asks
+-- ARGV[3]  channels  bytes  prefix of every session's channel
+-- ARGV[4]  life_ms   int    how long the session counts as alive without a re-check
+-- returns  {ms that the pause has left; or 1 if it was ended, and 0 if there was none; grants for this session…}
+local asking = ''
+-- uses     numbers, leases, semaphore, books, queue, hand_over
+settle()
+redis.call('ZCARD', queue)
+redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed
+if pause_ms == '0' then
+  -- slow path
+  local reply = { drop(PAUSE) and 1 or 0 } -- W9: this write is allowed at the memory limit, and then all are
+  if unwritten then
+    forget_pause() -- defect: W25-resume
+    note()
+  end
+  hand_over(reply) -- defect: W7-resume
+  return reply
+end
+keep(pause_ms) -- W9: this write is allowed at the memory limit, and then all are -- defect: W25-memory
+can_grant(1) -- P9: after a step back of the clock, an earlier pause lasts no longer than any lease
+local ends = now_ms + pause_ms
+local added = redis.call('ZADD', holders, 'GT', ends, PAUSE) -- defect: W25-extends
+members = members + added
+count(ALL_PERMITS, added) -- defect: W25-counted
+longest = math.max(longest, pause_ms) -- P9: the clamp would cut it -- defect: W25-ttl
+heaviest = math.max(heaviest, ALL_PERMITS) -- defect: W25-weight
+first_end = math.min(first_end, ends)
+newest_text = newest_text or '0' -- the witness of the counts
+local terms = ALL_PERMITS .. ' ' .. digits(newest) .. ' C' -- defect: W25-terms
+redis.call('HSET', meta, PAUSE, terms, 'fence', newest_text, 'ttl', longest, COUNTS, counts(), other_fields())
+keep(pause_ms) -- the keys may be new
+local left_ms = redis.call('ZSCORE', holders, PAUSE) - now_ms
+local reply = { left_ms }
+hand_over(reply) -- W2: which drops dead sessions ahead of the one to notify
+tell_when(reply, left_ms) -- W18 -- defect: W25-told
+return reply
