@@ -17,6 +17,7 @@ from ._core.errors import (
     LockError,
     OnceFailedError,
     OutcomeMismatchError,
+    QueueFullError,
     QuorumError,
     VersionConflictError,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "OnceFailedError",
     "Outcome",
     "OutcomeMismatchError",
+    "QueueFullError",
     "QuorumError",
     "RLock",
     "RWLock",

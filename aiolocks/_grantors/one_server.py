@@ -210,6 +210,8 @@ class RedisGrantor:
         for extension in request.extensions:
             more += extension.arguments()
             brief = brief and extension.answered_briefly
+            if extension.newcomer and ticket == 0:  # W26: nor does a request that passes the queue have the bound
+                ticket = extension.newcomer
         terms = request.terms
         ticket = _BRIEFLY if brief else ticket
         args: Arguments = (request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms)
@@ -294,8 +296,12 @@ class RedisGrantor:
                 self.queue.join(request, busy_ms, subscribers, call.args[4:7])
             self.deliver(grants)
             return None if turned else Queued()
-        if verdict in (b"busy", b"young"):
-            request.busy_for_ms(reply[1])
+        if verdict in (b"busy", b"young", b"full"):
+            if verdict == b"full":
+                check_numbers(reply[3])
+                request.found_full(reply[3], reply[1])
+            else:
+                request.busy_for_ms(reply[1])
             more = self.deliver(reply[2], go_on=call.abandoned or call.reply_to.done())
             given_up = call.abandoned or call.reply_to.done() or overtook
             if more:
