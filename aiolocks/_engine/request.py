@@ -321,13 +321,16 @@ class Request:
             for extension in self.extensions:
                 extension.on_busy(self)
 
-    def busy_for_ms(self, busy_ms: int) -> None:
-        """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known."""
-        self.busy_for(_seconds(busy_ms))
+    def busy_for_ms(self, busy_ms: int, waiting: int | None = None) -> None:
+        """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known.
 
-    def found_full(self, waiting: int, busy_ms: int) -> None:
-        """Note that so many wait that it may not, and the ms of the other holder's lease as in `busy_for_ms`."""
-        self.obstacle = Full(waiting, _seconds(busy_ms))
+        *waiting*: it may not wait, as so many do already.
+        """
+        seconds = math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000
+        if waiting is None:
+            self.busy_for(seconds)
+        else:
+            self.obstacle = Full(waiting, seconds)
 
     def refused_as(self, part: "Request") -> None:
         """Note what is in the way of a *part* that may not wait."""
@@ -352,7 +355,7 @@ class Request:
         """Return the same request under a new token, at the old place in line."""
         stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
         token = stem + plus + fresh_token(session_of(self.token))
-        extensions = self.admitted() if self.wait and self.reached else self.extensions
+        extensions = self.admitted() if self.wait and self.reached else self.extensions  # defect: W26-again
         return Request(self.terms.ttl, self.terms.permits, self.wait, token, self.place.ticket, extensions)
 
     def admitted(self) -> tuple[Extension, ...]:
@@ -446,10 +449,6 @@ class Request:
 
     def __repr__(self) -> str:
         return f"<Request {self.phase.name.lower()}{' given up' if self._turn and self._turn.cancelled() else ''}>"
-
-
-def _seconds(busy_ms: int) -> float:
-    return math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000
 
 
 ResultCallback = Callable[[bool | Exception], None]

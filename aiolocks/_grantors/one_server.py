@@ -210,7 +210,7 @@ class RedisGrantor:
         for extension in request.extensions:
             more += extension.arguments()
             brief = brief and extension.answered_briefly
-            if extension.newcomer and ticket == 0:  # W26: nor does a request that passes the queue have the bound
+            if extension.newcomer and ticket == 0:  # W26: not if it was in line, or passes it # defect: W26-newcomer
                 ticket = extension.newcomer
         terms = request.terms
         ticket = _BRIEFLY if brief else ticket
@@ -297,11 +297,8 @@ class RedisGrantor:
             self.deliver(grants)
             return None if turned else Queued()
         if verdict in (b"busy", b"young", b"full"):
-            if verdict == b"full":
-                check_numbers(reply[3])
-                request.found_full(reply[3], reply[1])
-            else:
-                request.busy_for_ms(reply[1])
+            check_numbers(*reply[3:])
+            request.busy_for_ms(reply[1], reply[3] if verdict == b"full" else None)
             more = self.deliver(reply[2], go_on=call.abandoned or call.reply_to.done())
             given_up = call.abandoned or call.reply_to.done() or overtook
             if more:

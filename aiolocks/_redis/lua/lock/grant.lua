@@ -66,7 +66,7 @@ local most, waiting, place_in_line, busy_ms
 if sort == '<' then
   -- slow path: W26: the others are counted, if it is free once it was handed over (W7)
   most, ticket = room_for(entry), '0'
-  waiting = owner and most and crowd(most) or nil
+  waiting = owner and most and crowd(most) or nil -- defect: W26-free
   wait = not most or owner and not waiting
 end
 if wait then
@@ -93,7 +93,7 @@ if owner == token then
   return { 'granted', number, grants }
 elseif most then
   -- slow path: W26
-  waiting = crowd(most) -- defect: W26-handed-over
+  waiting = crowd(most)
   place_in_line = not waiting and enqueue(entry, ticket)
 end
 if place_in_line then
