@@ -21,7 +21,6 @@ class MaxWaiting(Extension):
     """Sends the bound in place of the ticket that a newcomer does not have yet."""
 
     for_parts = True
-    answered_briefly = False  # defect: W26-brief
 
     def __init__(self, most: int) -> None:
         self.newcomer = b"<%d" % most

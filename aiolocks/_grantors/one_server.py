@@ -210,8 +210,8 @@ class RedisGrantor:
         for extension in request.extensions:
             more += extension.arguments()
             brief = brief and extension.answered_briefly
-            if extension.newcomer and ticket == 0:  # W26: not if it was in line, or passes it # defect: W26-newcomer
-                ticket = extension.newcomer
+            if extension.newcomer and ticket == 0:  # defect: W26-newcomer
+                ticket, brief = extension.newcomer, False  # defect: W26-brief
         terms = request.terms
         ticket = _BRIEFLY if brief else ticket
         args: Arguments = (request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms)
