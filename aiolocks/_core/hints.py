@@ -235,10 +235,11 @@ _OPTIONS_OF = {
         "serializer serialize encode": "use dumps= and loads=",
     }),
     "Semaphore": _names({"value max_value capacity permits": "use limit=, and permits= in acquire() or hold()"}),
-    "Redlock": dict.fromkeys(("limit", "permits"), QUORUM_OF_PERMITS) | {
+    "Redlock": _names({
+        "limit permits": QUORUM_OF_PERMITS,
         "replicas": "its servers are independent",
-        "max_waiting": "its callers wait in no queue",
-    },
+        "max_waiting queue_limit": "its callers wait in no queue",
+    }),
 }  # fmt: skip
 """By class, what differs from `_OPTIONS`."""
 

@@ -236,6 +236,8 @@ async def test_a_kind_without_a_queue_has_no_such_option(client: Redis) -> None:
     ]:
         given: Any = wrong
         with pytest.raises(error, match="max_waiting must be"):
+            Lock(client, "orders", max_waiting=given)
+        with pytest.raises(error, match="max_waiting must be"):
             Lock(client, "orders").hold(max_waiting=given)
         with pytest.raises(error, match="max_waiting must be"):
             await RLock(client, "orders").acquire(max_waiting=given)

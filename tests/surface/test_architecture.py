@@ -22,7 +22,7 @@ TEXT = (PACKAGE / "ARCHITECTURE.md").read_text(encoding="utf-8")
 LUA = PACKAGE / "_redis" / "lua"
 LAYERS = ("_primitives", "_grantors", "_engine", "_redis", "_core")
 
-RULES = [*(f"W{number}" for number in range(1, 25)), *(f"I{number}" for number in range(1, 5))]
+RULES = [*(f"W{number}" for number in (*range(1, 25), 26)), *(f"I{number}" for number in range(1, 5))]
 POINTERS = sorted(set(re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL))))
 DOTTED = [one for one in POINTERS if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", one) and not one.endswith(".py")]
 SCRIPTS = [one for one in POINTERS if one.startswith("lua/")]

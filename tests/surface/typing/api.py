@@ -27,6 +27,7 @@ from aiolocks import (
     OnceFailedError,
     Outcome,
     OutcomeMismatchError,
+    QueueFullError,
     QuorumError,
     Redlock,
     RLock,
@@ -248,6 +249,17 @@ async def several_servers(a: Redis, b: Redis, c: Redis) -> None:
     assert_type(await lock.try_acquire(), Lease | None)
     assert_type(await lock.locked(), bool)
     assert_type(await lock.statistics(), Statistics)
+
+
+async def waiting_rooms(redis: Redis, locks: LockManager, error: QueueFullError) -> None:
+    assert_type(error.waiting, int)
+    assert_type(error.retry_after, float | None)
+    async with Lock(redis, "a", max_waiting=20).hold(max_waiting=None), locks.semaphore("b", 2, max_waiting=0) as lease:
+        assert_type(lease, Lease)
+    assert_type(await RWLock(redis, "a", max_waiting=20).read.acquire(timeout=5, max_waiting=1), Lease)
+    with_lock(locks, "a", kind=Semaphore, limit=3, max_waiting=20)
+    await Lock(redis, "a").try_acquire(max_waiting=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Redlock([redis], "a", max_waiting=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def too_few_answered(error: QuorumError) -> None:
