@@ -9,7 +9,7 @@ the task's own blocks hold, and so neither is refused.
 from typing import final
 
 from .._core.kinds import KINDS
-from .._core.options import Options, Unset, check_max_waiting
+from .._core.options import Options, check_max_waiting
 from .._engine.extension import Extension
 from .._engine.request import Request
 
@@ -34,16 +34,14 @@ def max_waiting_of(options: Options) -> tuple[MaxWaiting, ...]:
     return () if options.max_waiting is None else (MaxWaiting(options.max_waiting),)
 
 
-def check_call(kind: str, max_waiting: int | Unset | None) -> None:
+def check_call(kind: str, max_waiting: int | None) -> None:
     """Raise TypeError or ValueError unless a call of this *kind* can have this `max_waiting`."""
-    if not isinstance(max_waiting, Unset):
-        if kind in _WITHOUT_QUEUE:
-            raise TypeError(f"{_WITHOUT_QUEUE[kind]} has no 'max_waiting': its callers wait in no queue")
-        check_max_waiting(max_waiting)
+    if kind in _WITHOUT_QUEUE:
+        raise TypeError(f"{_WITHOUT_QUEUE[kind]} has no 'max_waiting': its callers wait in no queue")
+    check_max_waiting(max_waiting)
 
 
-def bound(request: Request, max_waiting: int | Unset | None) -> None:
-    """Give *request* the bound of one call in place of the option's. None is no bound; left out, the option counts."""
-    if not isinstance(max_waiting, Unset):
-        others = tuple(each for each in request.extensions if not isinstance(each, MaxWaiting))
-        request.carry(others if max_waiting is None else (*others, MaxWaiting(max_waiting)))
+def bound(request: Request, max_waiting: int | None) -> None:
+    """Give *request* the bound of one call, in place of the option's. None is no bound."""
+    others = tuple(each for each in request.extensions if not isinstance(each, MaxWaiting))
+    request.carry(others if max_waiting is None else (*others, MaxWaiting(max_waiting)))

@@ -92,22 +92,23 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         return acquisition.acquire(Lease, block=block)
 
     def _hold(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Hold:
-        seconds = self._timeout(timeout)
-        check_call(self._kind, max_waiting)
+        seconds = self._timeout(timeout, max_waiting)
         return Hold(lambda: self._bounded_acquisition(seconds, max_waiting, permits).acquire(Lease), self)
 
     def _acquiring(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Acquiring:
         return Acquiring(self._acquire(timeout, max_waiting, permits), self._hold, self, timeout, max_waiting, permits)
 
     async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
-        seconds = self._timeout(timeout)
-        check_call(self._kind, max_waiting)
+        seconds = self._timeout(timeout, max_waiting)
         # The task that awaits this is the holder; another task may have called `acquire`.
         return await self._bounded_acquisition(seconds, max_waiting, permits).acquire(Lease, by_hand=True)
 
-    def _bounded_acquisition(self, timeout: float | None, max_waiting: int | Unset | None, permits: int) -> Acquisition:
-        acquisition = self._new_acquisition(timeout, permits, entering=True)
-        bound(acquisition.request, max_waiting)
+    def _bounded_acquisition(
+        self, timeout: float | None, max_waiting: int | Unset | None, permits: int, *, entering: bool = True
+    ) -> Acquisition:
+        acquisition = self._new_acquisition(timeout, permits, entering=entering)
+        if max_waiting is not UNSET:
+            bound(acquisition.request, max_waiting)
         return acquisition
 
     async def _try_acquire(self, permits: int) -> Lease | None:
@@ -389,7 +390,10 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         """Return the keys of each level above and of each name."""
         return (*self._above, *self._each)
 
-    def _timeout(self, timeout: Duration | Unset | None) -> float | None:
+    def _timeout(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None = UNSET) -> float | None:
+        """Return the seconds that a call waits. Raise TypeError or ValueError unless both are valid."""
+        if max_waiting is not UNSET:
+            check_call(self._kind, max_waiting)
         return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
 
 

@@ -8,7 +8,6 @@ from .._core.options import UNSET, Duration, Replicas, Unset, options_of
 from .._engine.acquire import Acquisition
 from .._engine.block import ExitHandle
 from .._engine.lease import Hold, Lease, state_of
-from .._grantors.max_waiting import bound, check_call
 from .._redis.clients import Client
 from .base import Acquirable
 from .reentry import SharedLease, held_by_parent, shared_lease_of
@@ -62,14 +61,11 @@ class RLock(Acquirable):
         return None if lease is None else self._first_of(lease, by_hand=True)
 
     def _hold(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Hold:
-        seconds = self._timeout(timeout)
-        check_call(self._kind, max_waiting)
+        seconds = self._timeout(timeout, max_waiting)
         return Hold(lambda: self._acquire_or_share(seconds, max_waiting), self)
 
     async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
-        seconds = self._timeout(timeout)
-        check_call(self._kind, max_waiting)
-        return await self._acquire_or_share(seconds, max_waiting, by_hand=True)
+        return await self._acquire_or_share(self._timeout(timeout, max_waiting), max_waiting, by_hand=True)
 
     async def _enter(self, block: ExitHandle) -> Lease:
         lease = await self._acquire_or_share(self._options.acquire_timeout)
@@ -89,8 +85,7 @@ class RLock(Acquirable):
                 "it. Give this one a timeout, or start it before the block, or with a context of its own"
             )
         # equivalent: 2 + True, a lock has one permit, and its blocks are listed elsewhere
-        acquisition = self._new_acquisition(timeout, 1, entering=False)
-        bound(acquisition.request, max_waiting)
+        acquisition = self._bounded_acquisition(timeout, max_waiting, 1, entering=False)
         return self._first_of(await acquisition.acquire(Lease), by_hand=by_hand)
 
     async def _adopt(self, acquisition: Acquisition) -> Lease:

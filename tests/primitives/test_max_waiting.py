@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import pytest
 from redis.asyncio import Redis
 
+import aiolocks
 from aiolocks import (
     AcquireTimeoutError,
-    Election,
     HierarchicalLock,
     Lock,
     LockManager,
@@ -19,10 +19,9 @@ from aiolocks import (
     Redlock,
     RLock,
     RWLock,
-    Semaphore,
-    Versioned,
     with_lock,
 )
+from aiolocks._core.kinds import KINDS, Kind
 from aiolocks.events import Event, on_event
 from tests.support.lateness import bounded
 from tests.support.primitives import Make, as_a_stranger, each_with_a_queue, every_row_with_a_queue, queued, until
@@ -214,17 +213,19 @@ async def test_a_decorated_function_is_not_called(client: Redis) -> None:
     await send(7)
 
 
-async def test_a_kind_without_a_queue_has_no_such_option(client: Redis) -> None:
-    for make in (
-        lambda: Redlock([client], "orders", max_waiting=1),  # type: ignore[call-arg]
-        lambda: Redlock([client], "orders").hold(max_waiting=1),
-        lambda: Versioned(client, "orders", max_waiting=1),  # type: ignore[call-arg]
-        lambda: Election(client, "orders", max_waiting=1),  # type: ignore[call-arg]
-        lambda: Lock(client, "orders").try_acquire(max_waiting=1),  # type: ignore[call-arg]
-        lambda: Semaphore(client, "orders", 1).try_acquire(max_waiting=1),  # type: ignore[call-arg]
-    ):
-        with pytest.raises(TypeError, match="'max_waiting'"):
-            make()
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.queued or "max_waiting" in kind.without], ids=str)
+async def test_a_kind_without_a_queue_has_no_such_option(client: Redis, kind: Kind) -> None:
+    construct: Any = getattr(aiolocks, kind.class_name)
+    with pytest.raises(TypeError, match="'max_waiting'"):
+        construct([client] if kind.quorum else client, "orders", max_waiting=1)
+
+
+async def test_a_call_that_never_waits_has_no_bound_and_a_bad_one_is_an_error(client: Redis) -> None:
+    lock: Any = Lock(client, "orders")
+    with pytest.raises(TypeError, match="it never waits"):
+        lock.try_acquire(max_waiting=1)
+    with pytest.raises(TypeError, match="its callers wait in no queue"):
+        Redlock([client], "orders").hold(max_waiting=1)
     with pytest.raises(TypeError, match="Redlock has no 'max_waiting': its callers wait in no queue"):
         await Redlock([client], "orders").acquire(max_waiting=1)
     for wrong, error in [
