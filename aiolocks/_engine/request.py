@@ -333,7 +333,7 @@ class Request:
             self.obstacle = Full(waiting, seconds)
 
     def refused_as(self, part: "Request") -> None:
-        """Note what is in the way of a *part* that may not wait."""
+        """Note what refuses a *part*, so that it does not wait."""
         self.obstacle = part.obstacle
 
     def in_trouble(self, trouble: Exception) -> None:

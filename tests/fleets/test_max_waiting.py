@@ -57,7 +57,7 @@ async def test_of_two_hundred_handlers_twenty_wait_and_the_others_are_answered_a
         async with Lock(redis, "room", ttl=5):
             await redis.set("test:go", "1")
             await queued(Lock(redis, "room"), MAX_WAITING)
-            await asyncio.sleep(1)  # the holder is slow; whoever is refused is refused by now
+            await asyncio.sleep(1)  # the holder is slow; the others are refused by now
             assert (await Lock(redis, "room").statistics()).waiting == MAX_WAITING
         told = [json.loads(await asyncio.to_thread(worker.line)) for worker in workers]
     await redis.delete("test:go")

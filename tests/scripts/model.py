@@ -161,7 +161,7 @@ class Model:
         return True
 
     def _join(self, asker: Asker, by: Session, most: int | None, seen: Seen) -> str:
-        """Add one that is not granted, if fewer than *most* wait. Return "full" if they do not."""
+        """Add an asker that is not granted, if fewer than *most* wait. Otherwise return "full"."""
         if most is not None and self.waiting >= most:
             return "full"
         if most is not None:

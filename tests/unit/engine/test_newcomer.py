@@ -11,7 +11,7 @@ BOUND = MaxWaiting(20)
 
 
 async def test_a_request_whose_grant_was_withdrawn_is_no_newcomer() -> None:
-    """Nor is one that stood in line. A part that was asked for without waiting is one where it begins to wait."""
+    """Nor is a waiter. A part that was asked for without waiting becomes a newcomer when it begins to wait."""
     for wait, carried in ((True, ()), (False, (BOUND,))):
         request = Request(30, 1, wait, extensions=(BOUND,))
         assert request.again().extensions == (BOUND,), "it was never answered"
