@@ -17,6 +17,7 @@ from ._core.errors import (
     LockError,
     OnceFailedError,
     OutcomeMismatchError,
+    QueueFullError,
     QuorumError,
     VersionConflictError,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "OnceFailedError",
     "Outcome",
     "OutcomeMismatchError",
+    "QueueFullError",
     "QuorumError",
     "RLock",
     "RWLock",

@@ -39,6 +39,7 @@ class OnceOptions(TypedDict, total=False):
     replicas: Replicas
     min_uptime: Duration
     track: bool
+    max_waiting: int | None
     prefix: str
 
 
@@ -88,6 +89,8 @@ class Once(NameHints):
         acquire_timeout: Seconds to wait for the outcome of another caller. None, the default, waits for ever. 0 runs,
             or raises at once.
         max_hold: Seconds after which a runner's lease is no longer renewed, so that a hung function is cancelled.
+        max_waiting: Maximum number of processes that wait for a runner in another process. If as many wait already,
+            the callers of this process get QueueFullError.
         watchdog, max_stall, replicas, min_uptime, track, prefix: As for a `Lock`.
 
     Raises:
@@ -101,12 +104,13 @@ class Once(NameHints):
         self, client: Client, name: str, *, keep: Duration,
         ttl: Duration = 30.0, acquire_timeout: Duration | None = None, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        min_uptime: Duration = 0.0, track: bool = False, prefix: str = "aiolocks:",
+        min_uptime: Duration = 0.0, track: bool = False, max_waiting: int | None = None, prefix: str = "aiolocks:",
         errors: Literal["share", "retry"] = "share", dumps: Dumps = _dumps, loads: Loads = json.loads,
     ) -> None:  # fmt: skip
         options = options_of(
-            ttl, acquire_timeout, "cancel", True, max_hold, watchdog, max_stall, replicas, True, min_uptime, 0.0, track
-        )
+            ttl, acquire_timeout, "cancel", True, max_hold, watchdog, max_stall, replicas, True, min_uptime, 0.0, track,
+            max_waiting,
+        )  # fmt: skip
         if errors not in ("share", "retry"):
             raise ValueError(f'errors must be "share" or "retry", not {errors!r}')
         for what, function in (("dumps", dumps), ("loads", loads)):
@@ -144,6 +148,7 @@ class Once(NameHints):
 
         Raises:
             AcquireTimeoutError: Another caller ran all the time.
+            QueueFullError: Another process runs, and as many as `max_waiting` wait for it.
             OnceFailedError: The function failed in another process while this caller was waiting.
             OutcomeMismatchError: An outcome with another fingerprint is kept.
             LeaseLostError: The lease was lost while this caller's function ran, or before its outcome was written.

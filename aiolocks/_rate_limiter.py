@@ -42,6 +42,7 @@ class RateLimiterOptions(TypedDict, total=False):
     """The options of a `RateLimiter`, for type checkers. See `RateLimiter`."""
 
     acquire_timeout: Duration | None
+    max_waiting: int | None
     prefix: str
 
 
@@ -51,13 +52,14 @@ class _Starts(Semaphore):
     _kind: ClassVar[str] = "rate"
 
     def __init__(
-        self, client: Client, name: str, limit: int, seconds: float, acquire_timeout: Duration | None, prefix: str
-    ) -> None:
+        self, client: Client, name: str, limit: int, seconds: float, acquire_timeout: Duration | None,
+        max_waiting: int | None, prefix: str,
+    ) -> None:  # fmt: skip
         super().__init__(
             client, name, limit, ttl=seconds + _LATE, acquire_timeout=acquire_timeout, on_lost="flag", renew=False,
-            wait_release=False, prefix=prefix,
+            wait_release=False, max_waiting=max_waiting, prefix=prefix,
         )  # fmt: skip
-        self._extensions = (MinHold(-math.ceil(1000 * seconds)),)
+        self._extensions += (MinHold(-math.ceil(1000 * seconds)),)
 
 
 @final
@@ -88,7 +90,7 @@ class RateLimiter(NameHints):
         limit: Number of starts: 1 to 100,000.
         per: Length of the window: 0.1 s to a day.
         acquire_timeout: Seconds to wait for a start. None, the default, waits for ever. 0 asks once.
-        prefix: As for a `Lock`.
+        max_waiting, prefix: As for a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or an option of `Lock` that makes no sense here.
@@ -98,7 +100,7 @@ class RateLimiter(NameHints):
     @explains_misuse
     def __init__(
         self, client: Client, name: str, limit: int, *, per: Duration,
-        acquire_timeout: Duration | None = None, prefix: str = "aiolocks:",
+        acquire_timeout: Duration | None = None, max_waiting: int | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         check_permits(limit, "limit")
         if limit > _MAX_LIMIT:
@@ -107,7 +109,7 @@ class RateLimiter(NameHints):
         if not _MIN_PER <= seconds <= _MAX_PER:
             raise ValueError(f"per must be between {_MIN_PER} seconds and a day, not {per!r}")
         self._limit, self._per = limit, seconds
-        self._primitive = _Starts(client, name, limit, seconds + _ROUNDING, acquire_timeout, prefix)
+        self._primitive = _Starts(client, name, limit, seconds + _ROUNDING, acquire_timeout, max_waiting, prefix)
 
     @property
     def name(self) -> str:
@@ -127,6 +129,7 @@ class RateLimiter(NameHints):
 
         Raises:
             AcquireTimeoutError: There was no start within *timeout*. `retry_after` says when the next one can be.
+            QueueFullError: An AcquireTimeoutError at once: as many as `max_waiting` wait already.
             LimitMismatchError: *cost* is above the limit, so the wait would never end.
             RedisError: Redis could not be asked.
 
@@ -136,12 +139,13 @@ class RateLimiter(NameHints):
         seconds = self._primitive._timeout(timeout)
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
+        max_waiting: int | Unset | None = UNSET
         while True:
-            async with self._primitive.hold(permits=cost, timeout=seconds) as lease:
+            async with self._primitive.hold(permits=cost, timeout=seconds, max_waiting=max_waiting) as lease:
                 if lease.held:
                     return
             # This process stood still after the grant, and it is too late for that start.
-            seconds = None if end is None else max(end - loop.time(), 0)
+            seconds, max_waiting = None if end is None else max(end - loop.time(), 0), None
 
     @explains_misuse
     def try_acquire(self, *, cost: int = 1) -> MustAwait[bool]:

@@ -152,7 +152,8 @@ def locked(
             Their values are validated by FastAPI, so ``/orders/7`` and ``/orders/007`` are one order. Quote texts that
             may contain the separator, as in ``{a!r}:{b!r}``. Without quotes, two resources can share a name.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
-        timeout: Seconds to wait before the answer is "busy". 0 asks once. None waits for ever.
+        timeout: Seconds to wait before the answer is "busy". 0 asks once. None waits for ever. With
+            ``max_waiting=20`` among the options, a request that finds 20 waiting gets this answer at once.
         status: Status of the answer "busy": 409, 423, 429 or 503.
         retry_after: Seconds after which the client may ask again, sent as ``Retry-After`` in whole seconds. None sends
             the error's own `retry_after`, at least 1: the time until the current lease ends if its holder has died. If

@@ -173,12 +173,14 @@ class OnceOptions(ElectionOptions, total=False):
     dumps: Dumps
     loads: Loads
     acquire_timeout: Duration | None
+    max_waiting: int | None
 
 
 class LeaseOptions(ElectionOptions, total=False):
     """The options of the other primitives that have leases, for type checkers; see `aiolocks.Lock`."""
 
     acquire_timeout: Duration | None
+    max_waiting: int | None
     on_lost: Literal["flag"]
     renew: bool
     wait_release: bool

@@ -3,6 +3,7 @@
     redis.exceptions.LockError            (a ValueError, by redis-py's choice)
     └─ LockError
        ├─ AcquireTimeoutError             also a TimeoutError
+       │  └─ QueueFullError
        ├─ LeaseLostError                  also redis.exceptions.LockNotOwnedError
        ├─ LimitMismatchError
        ├─ OnceFailedError
@@ -56,6 +57,20 @@ class AcquireTimeoutError(LockError, TimeoutError):
         super().__init__(message, name=name)
         self.timeout = timeout
         self.retry_after = retry_after
+
+
+class QueueFullError(AcquireTimeoutError):
+    """The name is busy, and as many callers wait already as `max_waiting` allows. This caller did not wait.
+
+    Attributes:
+        timeout: 0.0, as it did not wait.
+        waiting: How many wait, as far as they were counted: with a larger `max_waiting` it can be more. 0 if
+            `max_waiting` is 0.
+    """
+
+    def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None, waiting: int) -> None:
+        super().__init__(message, name=name, timeout=timeout, retry_after=retry_after)
+        self.waiting = waiting
 
 
 class LeaseLostError(LockError, redis_exceptions.LockNotOwnedError):

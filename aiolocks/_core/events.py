@@ -29,7 +29,7 @@ class Event(NamedTuple):
     ================== ================================================= =============================================
     ``waiting``        the name is busy, and the caller waits            since the caller asked
     ``acquired``       the caller has its lease                          that it waited
-    ``timed_out``      its timeout has passed                            that it waited
+    ``timed_out``      its timeout has passed, or too many wait          that it waited
     ``cancelled``      it was cancelled                                  that it waited
     ``failed``         an error has ended its wait                       that it waited
     ``renewed``        the server has confirmed a renewal                until the reply

@@ -267,6 +267,7 @@ _OPTIONS = _names({
     "expire lock_timeout auto_release_time lease_time": "use ttl=",
     "lock_at_most_for": "use ttl=, and max_hold= for how long it is renewed",
     "lock_at_least_for": "use min_hold=",
+    "queue_limit max_queue max_queue_size max_waiters": "use max_waiting=",
     "blocking_timeout wait_time retry_count retry_delay": f"use {_WAIT}",
     "blocking": "use try_acquire() to ask once without waiting",
     "auto_renewal auto_renew": f"use {_RENEW}",
@@ -290,6 +291,7 @@ _OPTIONS_OF = {
         "renew auto_renewal auto_renew": "the lease of a leader is always renewed",
         "wait_release": "run() always waits for the release",
         "min_hold lock_at_least_for": "a leader leads until it resigns; for jobs, use a Lock",
+        "max_waiting queue_limit": "every candidate stands until it is elected",
     }),
     "Once": _names({
         "on_lost": "the function is always cancelled",
@@ -305,13 +307,18 @@ _OPTIONS_OF = {
         "ttl on_lost renew max_hold wait_release min_hold": "it holds nothing",
     }),
     "Semaphore": _names({"value max_value capacity permits": "use limit=, and permits= in acquire() or hold()"}),
-    "Redlock": dict.fromkeys(("limit", "permits"), QUORUM_OF_PERMITS) | {"replicas": "its servers are independent"},
+    "Redlock": _names({
+        "limit permits": QUORUM_OF_PERMITS,
+        "replicas": "its servers are independent",
+        "max_waiting queue_limit": "its callers wait in no queue",
+    }),
 }  # fmt: skip
 """By class, what differs from `_OPTIONS`."""
 
 _CALLS = _names({
     "blocking_timeout acquire_timeout wait_time": "use timeout=",
     "blocking": "use try_acquire()",
+    "queue_limit max_queue max_queue_size max_waiters": "use max_waiting=",
     "token": "it needs none: each lease gets a random token of its own",
     "sleep": "it needs none: waiters are woken, they do not poll",
 })  # fmt: skip
@@ -391,6 +398,8 @@ def _misuse_of_call(where: str, verb: str, takes: list[str], unknown: str | None
     word = _plain(unknown)
     if verb == "try_acquire" and (word == "timeout" or _CALLS.get(word) == "use timeout="):
         hint = "it never waits; use acquire(timeout=5) to wait"
+    elif verb == "try_acquire" and word == _plain("max_waiting"):
+        hint = "it never waits; acquire(max_waiting=20) waits unless so many wait already"
     elif "cost" in takes and word in ("n", "value", "count", "tokens", "permits", "weight"):
         hint = "use cost="
     elif permits and word in ("n", "value", "count", "tokens"):

@@ -117,7 +117,7 @@ KINDS: Final = (
     ),
     Kind(
         "election", "Election", "lock", "election", "election", 'Election(redis, "scheduler", ttl=10)', loop=True,
-        handed_on=False, without=("acquire_timeout", "on_lost", "renew", "wait_release", "min_hold"),
+        handed_on=False, without=("acquire_timeout", "on_lost", "renew", "wait_release", "min_hold", "max_waiting"),
     ),
 )  # fmt: skip
 

@@ -43,6 +43,7 @@ class LeaseOptions(RedlockOptions, total=False):
     """The options of every other primitive that has leases, for type checkers. See `Lock`."""
 
     replicas: Replicas
+    max_waiting: int | None
 
 
 class TrackedOptions(LeaseOptions, total=False):
@@ -79,6 +80,7 @@ class Options:
     min_uptime: float
     min_hold: float
     track: bool
+    max_waiting: int | None
 
     renewed_in_loop: bool = field(init=False)
     needed_uptime: int = field(init=False)
@@ -92,6 +94,7 @@ class Options:
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
+        max_waiting: int | None = None,
     ) -> None:  # fmt: skip
         """Check and convert the caller's options.
 
@@ -123,10 +126,11 @@ class Options:
             "max_hold": None if max_hold is None else _above_zero("max_hold", max_hold, " or None"),
             "max_stall": _above_zero("max_stall", max_stall), "min_uptime": uptime, "min_hold": hold,
             "on_lost": on_lost, "renew": renew, "watchdog": watchdog, "replicas": replicas,
-            "wait_release": wait_release, "track": track, "renewed_in_loop": renew and watchdog == "task",
+            "wait_release": wait_release, "track": track, "max_waiting": check_max_waiting(max_waiting),
+            "renewed_in_loop": renew and watchdog == "task",
             # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
             "needed_uptime": math.ceil(uptime) + 1 if uptime else 0, "min_hold_ms": math.ceil(hold * 1000),
-            "extends": bool(replicas or uptime or hold),
+            "extends": bool(replicas or uptime or hold or max_waiting is not None),
         }  # fmt: skip
         for name, value in values.items():
             object.__setattr__(self, name, value)  # a frozen class forbids the usual way
@@ -192,6 +196,14 @@ def check_fencing_token(fencing_token: int) -> None:
 
 def check_permits(permits: int, what: str = "permits") -> None:
     _check_count(what, permits, 10**9, "1,000,000,000")
+
+
+def check_max_waiting(max_waiting: int | None) -> int | None:
+    if max_waiting is not None and (isinstance(max_waiting, bool) or not isinstance(max_waiting, int)):
+        raise TypeError(f"max_waiting must be an int, or None for no bound, not {max_waiting!r}")
+    if max_waiting is not None and not 0 <= max_waiting <= 10**9:
+        raise ValueError(f"max_waiting must be between 0 and 1,000,000,000, or None for no bound, not {max_waiting!r}")
+    return max_waiting
 
 
 def _check_count(what: str, value: int, largest: int, shown: str) -> None:

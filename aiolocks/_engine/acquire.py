@@ -17,7 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core import events
 from .._core.answers import REPLY_TIMEOUT, UNCERTAIN
 from .._core.doing import Doing
-from .._core.errors import AcquireTimeoutError
+from .._core.errors import AcquireTimeoutError, QueueFullError
 from .._core.kinds import BUSY, HELD
 from .._core.options import Options
 from .._redis.clients import place_of
@@ -28,7 +28,7 @@ from .holdings import Base, Task
 from .lease_state import LeaseState, ModeChanges
 from .release import GRACE
 from .report import Report, begin
-from .request import Answer, Busy, Granted, Queued, Request, WithdrawnError
+from .request import Answer, Busy, Full, Granted, Queued, Request, WithdrawnError
 
 if TYPE_CHECKING:
     from .block import ExitHandle
@@ -310,5 +310,9 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     state += "".join(extension.other_obstacle() for extension in request.extensions)
     retry_after = request.terms.ttl if request.retry_after is None else request.retry_after
     known = None if retry_after == math.inf else retry_after
+    if isinstance(request.obstacle, Full):
+        waiting = request.obstacle.waiting
+        text = f"{grantor.kind} {grantor.name!r}: {state}, and its queue is full: {waiting} wait already"
+        return QueueFullError(text, name=grantor.name, timeout=timeout, retry_after=known, waiting=waiting)
     text = f"{grantor.kind} {grantor.name!r}: " + (f"still {state} after {timeout:g} s" if timeout else state)
     return AcquireTimeoutError(text, name=grantor.name, timeout=timeout, retry_after=known)

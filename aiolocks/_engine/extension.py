@@ -26,6 +26,9 @@ class Extension:
     """Whether each part of a lease on several names or servers carries it too."""
     answered_briefly = True
     """Whether a short reply says enough to a request that joins other waiters."""
+    newcomer = b""
+    """What a waiting request sends in place of a ticket until it has been granted or queued; if empty, 0. A short reply
+    does not say enough then."""
 
     def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
         """Return the arguments that this attempt takes beyond the usual ones; *again*: of what was granted already."""

@@ -64,12 +64,22 @@ class Queued:
 
 
 class Busy(NamedTuple):
-    """Not granted and not queued. *young*: as the server has not been up for long enough, and that alone."""
+    """Not granted and not queued: the request does not wait, or its queue is full.
+
+    *young*: as the server has not been up for long enough, and that alone.
+    """
 
     young: bool = False
 
 
 Answer = Granted | Queued | Busy
+
+
+class Full(NamedTuple):
+    """A queue in which a newcomer finds no room (W26), and how long the other lease lasts at least."""
+
+    waiting: int
+    seconds: float
 
 
 class WithdrawnError(RedisError):
@@ -160,9 +170,9 @@ class Request:
         """When the first attempt left."""
         self.valid_from: float | None = None
         """When a request left whose answer shows that no grant before it counts."""
-        self.obstacle: float | Exception | None = None
+        self.obstacle: float | Full | Exception | None = None
         """What the last answer said is in the way: another lease, by the seconds that it lasts at least (`math.inf` if
-        it has no end); or the trouble with Redis."""
+        it has no end); a full queue; or the trouble with Redis."""
         self.silences = 0
         """Undos that left and were not answered: one of them may have been carried out."""
         self.server: Any = None
@@ -189,7 +199,10 @@ class Request:
     @property
     def retry_after(self) -> float | None:
         """Seconds that another lease lasts at least; None if no other lease is known."""
-        return None if isinstance(self.obstacle, Exception) else self.obstacle
+        obstacle = self.obstacle
+        if isinstance(obstacle, Full):
+            return obstacle.seconds
+        return None if isinstance(obstacle, Exception) else obstacle
 
     @property
     def settled(self) -> bool:
@@ -308,9 +321,20 @@ class Request:
             for extension in self.extensions:
                 extension.on_busy(self)
 
-    def busy_for_ms(self, busy_ms: int) -> None:
-        """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known."""
-        self.busy_for(math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000)
+    def busy_for_ms(self, busy_ms: int, waiting: int | None = None) -> None:
+        """Note a script's answer about the other holder's lease: its ms, `ENDLESS`, or less if none is known.
+
+        *waiting*: it may not wait, as so many do already.
+        """
+        seconds = math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000
+        if waiting is None:
+            self.busy_for(seconds)
+        else:
+            self.obstacle = Full(waiting, seconds)
+
+    def refused_as(self, part: "Request") -> None:
+        """Note what refuses a *part*, so that it does not wait."""
+        self.obstacle = part.obstacle
 
     def in_trouble(self, trouble: Exception) -> None:
         """Note why its parts could not be had."""
@@ -331,10 +355,16 @@ class Request:
         """Return the same request under a new token, at the old place in line."""
         stem, plus, _ = self.token.rpartition(b"+")  # an upgrade's token begins with that of the lease it grew from
         token = stem + plus + fresh_token(session_of(self.token))
-        return Request(self.terms.ttl, self.terms.permits, self.wait, token, self.place.ticket, self.extensions)
+        extensions = self.admitted() if self.wait and self.reached else self.extensions  # defect: W26-again
+        return Request(self.terms.ttl, self.terms.permits, self.wait, token, self.place.ticket, extensions)
+
+    def admitted(self) -> tuple[Extension, ...]:
+        """W26: return the options of a request that was granted or queued: from now on no queue is too full for it."""
+        return tuple(extension for extension in self.extensions if not extension.newcomer)
 
     def new_turn(self) -> None:
         """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
+        self.extensions = self.admitted()  # defect: W26-granted
         self.phase = _ANSWERED
         self._turn = None
         _ = self.turn  # of its own: what the asking ends with and what the waiting ends with must not be mixed up

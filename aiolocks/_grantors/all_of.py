@@ -21,7 +21,7 @@ from .._engine.context import Context, Grantor, Holding
 from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE
-from .._engine.request import Answer, Busy, Granted, Queued, Request
+from .._engine.request import Answer, Busy, Full, Granted, Queued, Request
 from .parts import Composite, Part, all_granted, end
 
 
@@ -82,7 +82,12 @@ class AllOf(Composite):
             return await self._ask_once(request)
         while True:
             try:
-                return await OrderedAttempt(self.context, request, self._options).acquire()
+                answer = await OrderedAttempt(self.context, request, self._options).acquire()
+                if isinstance(answer, Busy):  # W26: a queue is full
+                    for part in request.parts:
+                        if part.fence or part.request.unanswered:  # defect: W26-parts
+                            await self._give_back(request, part)
+                return answer
             except LeaseLostError:
                 _replace_all(request)
             except UNCERTAIN as error:  # although it was asked repeatedly
@@ -111,9 +116,13 @@ class AllOf(Composite):
                 raise answer
         for part, answer in zip(request.parts, answers, strict=True):
             if isinstance(answer, Granted):  # defect: P7-granted-parts
-                until = self.context.clock() + min(GRACE, request.terms.ttl)
-                await end(part).settle(until)
+                await self._give_back(request, part)
         return Busy()
+
+    async def _give_back(self, request: Request, part: Part) -> None:
+        """End a part of a request that is not granted as a whole."""
+        until = self.context.clock() + min(GRACE, request.terms.ttl)
+        await end(part).settle(until)
 
 
 _MIN_AT_ONCE = 4
@@ -150,8 +159,11 @@ class OrderedAttempt:
         self._at_once = len(request.parts)
         self._waiting: Request | None = None
 
-    async def acquire(self) -> Granted:
-        """Return when all are held. Raise LeaseLostError if one was lost meanwhile: the caller must give all back."""
+    async def acquire(self) -> Granted | Busy:
+        """Return when all are held, or if a queue is full (W26). Raise LeaseLostError if one was lost meanwhile.
+
+        Unless all are held, the caller must give all back.
+        """
         request, held = self._request, self._held
         try:
             while len(held) < len(request.parts):
@@ -168,7 +180,8 @@ class OrderedAttempt:
                     continue
                 self._at_once = max(self._at_once // 2, _MIN_AT_ONCE)
                 self._give_back(len(held) + 1, answers[in_order + 1 :])
-                await self._wait_for(asked[in_order])
+                if not await self._wait_for(asked[in_order]):
+                    return Busy()
             for state in held:
                 if not state.end(self._context.clock()):
                     raise state.error()
@@ -187,8 +200,8 @@ class OrderedAttempt:
                 parts[at] = _replaced(parts[at])
         self._request.divide(parts)
 
-    async def _wait_for(self, part: Part) -> None:
-        """Queue for a part, and keep it once it is granted."""
+    async def _wait_for(self, part: Part) -> bool:
+        """Queue for a part, and keep it once it is granted. Return False if its queue is full."""
         part.request.may_wait(True)
         acquisition = Acquisition(self._context, part.grantor, b"", part.request, self._options, None, None)
         self._waiting = part.request
@@ -201,11 +214,15 @@ class OrderedAttempt:
             self._request.busy_for(request.retry_after)
             if request.reached:
                 self._request.was_reached()
+        if isinstance(request.obstacle, Full):
+            self._request.refused_as(request)
+            return False
         if granted is not None:
             self._keep(part, granted)
         for state in self._held:
             if not state.validity.held:
                 raise state.error()
+        return True
 
     def _keep(self, part: Part, granted: Granted) -> None:
         """Renew a part while the caller waits for others."""

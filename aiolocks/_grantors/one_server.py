@@ -210,6 +210,8 @@ class RedisGrantor:
         for extension in request.extensions:
             more += extension.arguments()
             brief = brief and extension.answered_briefly
+            if extension.newcomer and ticket == 0:  # defect: W26-newcomer
+                ticket, brief = extension.newcomer, False  # defect: W26-brief
         terms = request.terms
         ticket = _BRIEFLY if brief else ticket
         args: Arguments = (request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms)
@@ -294,8 +296,9 @@ class RedisGrantor:
                 self.queue.join(request, busy_ms, subscribers, call.args[4:7])
             self.deliver(grants)
             return None if turned else Queued()
-        if verdict in (b"busy", b"young"):
-            request.busy_for_ms(reply[1])
+        if verdict in (b"busy", b"young", b"full"):
+            check_numbers(*reply[3:])
+            request.busy_for_ms(reply[1], reply[3] if verdict == b"full" else None)
             more = self.deliver(reply[2], go_on=call.abandoned or call.reply_to.done())
             given_up = call.abandoned or call.reply_to.done() or overtook
             if more:

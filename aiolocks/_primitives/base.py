@@ -28,6 +28,7 @@ from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
 from .._grantors.hand_off import drop, prepare_adoption, touch
+from .._grantors.max_waiting import bound, check_call, max_waiting_of
 from .._grantors.min_hold import min_hold_of
 from .._grantors.one_server import RedisGrantor
 from .._grantors.replication import replicas_of
@@ -65,7 +66,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         """The options that add to each request."""
         if options.extends:
             each = replicas_of(options, self._pool), min_uptime_of(options, self._pool), min_hold_of(options)
-            self._extensions = tuple(chain(*each))
+            self._extensions = tuple(chain(*each, max_waiting_of(options)))
         self._keys = Keys(prefix, self._kind, name)
         self._each: Sequence[Keys] = (self._keys,)
         """The keys of each name that it holds."""
@@ -90,16 +91,25 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         acquisition = self._new_acquisition(self._options.acquire_timeout, self._amount, entering=True)
         return acquisition.acquire(Lease, block=block)
 
-    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
-        seconds = self._timeout(timeout)
-        return Hold(lambda: self._new_acquisition(seconds, permits, entering=True).acquire(Lease), self)
+    def _hold(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Hold:
+        seconds = self._timeout(timeout, max_waiting)
+        return Hold(lambda: self._bounded_acquisition(seconds, max_waiting, permits).acquire(Lease), self)
 
-    def _acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
-        return Acquiring(self._acquire(timeout, permits), self._hold, self, timeout, permits)
+    def _acquiring(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Acquiring:
+        return Acquiring(self._acquire(timeout, max_waiting, permits), self._hold, self, timeout, max_waiting, permits)
 
-    async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
+    async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
+        seconds = self._timeout(timeout, max_waiting)
         # The task that awaits this is the holder; another task may have called `acquire`.
-        return await self._new_acquisition(self._timeout(timeout), permits, entering=True).acquire(Lease, by_hand=True)
+        return await self._bounded_acquisition(seconds, max_waiting, permits).acquire(Lease, by_hand=True)
+
+    def _bounded_acquisition(
+        self, timeout: float | None, max_waiting: int | Unset | None, permits: int, *, entering: bool = True
+    ) -> Acquisition:
+        acquisition = self._new_acquisition(timeout, permits, entering=entering)
+        if max_waiting is not UNSET:
+            bound(acquisition.request, max_waiting)
+        return acquisition
 
     async def _try_acquire(self, permits: int) -> Lease | None:
         if self._would_wait_for_itself(self._session().context, asyncio.current_task()):
@@ -107,18 +117,21 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         return await self._new_acquisition(0.0, permits, entering=False).try_acquire(Lease, by_hand=True)
 
     @explains_misuse
-    def hold(self, *, timeout: Duration | Unset | None = UNSET) -> Hold:
+    def hold(self, *, timeout: Duration | Unset | None = UNSET, max_waiting: int | Unset | None = UNSET) -> Hold:
         """Return a block that waits *timeout* seconds: ``async with lock.hold(timeout=5) as lease:``.
 
         The default is `acquire_timeout`. None waits for ever. 0 tries once. The holder of an `RLock` never waits.
+        *max_waiting* is for this call, in place of the option.
 
         Entering it raises the errors of `acquire`. Leaving it raises LeaseLostError if the lease was lost and the body
         raised no exception of its own. After a cancellation nothing stays held or queued that was not before.
         """
-        return self._hold(timeout, self._amount)
+        return self._hold(timeout, max_waiting, self._amount)
 
     @explains_misuse
-    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+    def acquire(
+        self, *, timeout: Duration | Unset | None = UNSET, max_waiting: int | Unset | None = UNSET
+    ) -> Acquiring:
         """Wait for a lease and return it; the caller must release it. As a block it works like `hold`.
 
         It is renewed until then. Prefer `async with`, which also stops the body when the lease is lost. A task that
@@ -128,9 +141,14 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         Args:
             timeout: Seconds to wait. The default is `acquire_timeout`. None waits for ever. 0 tries once. The holder of
                 an `RLock` never waits.
+            max_waiting: Maximum number of callers that wait, for this call. The default is the option. None is no
+                bound. 0 never waits. TypeError for a `Redlock`, which has no queue.
 
         Raises:
             AcquireTimeoutError: Not granted within *timeout*, because the name was busy.
+            QueueFullError: An AcquireTimeoutError at once: it is busy, and as many as *max_waiting* wait already. For a
+                `MultiLock` or a path, any one of its names or levels; it can be found after a wait for others, and
+                what was acquired until then is released.
             RuntimeError: This task is inside a block of the same name, so it would wait for itself. For an `RLock`: a
                 task that holds it started this one and most likely waits for it, and there is no timeout.
             LeaseLostError: For an `RLock`: this task is inside a block of it whose lease is lost.
@@ -141,7 +159,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         After an error or a cancellation nothing stays held that was not before: a lease that may have been granted is
         released, or ends within its TTL if Redis cannot be reached.
         """
-        return self._acquiring(timeout, self._amount)
+        return self._acquiring(timeout, max_waiting, self._amount)
 
     @explains_misuse
     def try_acquire(self) -> MustAwait[Lease | None]:
@@ -444,7 +462,10 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         """Return the keys of each level above and of each name."""
         return (*self._above, *self._each)
 
-    def _timeout(self, timeout: Duration | Unset | None) -> float | None:
+    def _timeout(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None = UNSET) -> float | None:
+        """Return the seconds that a call waits. Raise TypeError or ValueError unless both are valid."""
+        if max_waiting is not UNSET:
+            check_call(self._kind, max_waiting)
         return self._options.acquire_timeout if timeout is UNSET else check_timeout("timeout", timeout)
 
 

@@ -63,11 +63,12 @@ class HierarchicalLock(NameHints):
         self, client: Client, path: str, *, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
+        max_waiting: int | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold,
+            min_uptime, min_hold, False, max_waiting,
         )  # fmt: skip
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside other readers of the path and of anything below it."""

@@ -54,6 +54,10 @@ class Lock(Acquirable):
             decides. The Redis user needs the right ``+client|tracking``. Without it, or on ``memory://``, one warning
             is logged, and nothing is tracked. SWAPDB triggers no hint. A lease is tracked 20 ms after its grant, so
             short ones cost almost nothing.
+        max_waiting: Maximum number of callers that wait for the name. If as many wait already, a caller that would have
+            to wait gets QueueFullError at once, and is not queued. None is no bound. 0 never waits. The count is exact
+            up to 500 waiting processes, beyond which the queue is full. A process that is stopped, or has lost its
+            connection, may not count. Each caller has a bound of its own, and versions without this option have none.
         prefix: Start of every key; no braces.
 
     Raises:
@@ -71,10 +75,10 @@ class Lock(Acquirable):
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
-        prefix: str = "aiolocks:",
+        max_waiting: int | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold, track,
+            min_uptime, min_hold, track, max_waiting,
         )  # fmt: skip
         super().__init__(client, name, prefix, options)

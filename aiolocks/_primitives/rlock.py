@@ -4,7 +4,7 @@ import asyncio
 from typing import ClassVar, Literal, final
 
 from .._core.hints import explains_misuse
-from .._core.options import Duration, Replicas, Unset, options_of
+from .._core.options import UNSET, Duration, Replicas, Unset, options_of
 from .._engine.acquire import Acquisition
 from .._engine.block import ExitHandle
 from .._engine.lease import Hold, Lease, state_of
@@ -44,11 +44,11 @@ class RLock(Acquirable):
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
-        prefix: str = "aiolocks:",
+        max_waiting: int | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold, track,
+            min_uptime, min_hold, track, max_waiting,
         )  # fmt: skip
         super().__init__(client, name, prefix, options)
 
@@ -60,19 +60,21 @@ class RLock(Acquirable):
         lease = await self._new_acquisition(0.0, 1, entering=False).try_acquire(Lease)
         return None if lease is None else self._first_of(lease, by_hand=True)
 
-    def _hold(self, timeout: Duration | Unset | None, permits: int) -> Hold:
-        seconds = self._timeout(timeout)
-        return Hold(lambda: self._acquire_or_share(seconds), self)
+    def _hold(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Hold:
+        seconds = self._timeout(timeout, max_waiting)
+        return Hold(lambda: self._acquire_or_share(seconds, max_waiting), self)
 
-    async def _acquire(self, timeout: Duration | Unset | None, permits: int) -> Lease:
-        return await self._acquire_or_share(self._timeout(timeout), by_hand=True)
+    async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
+        return await self._acquire_or_share(self._timeout(timeout, max_waiting), max_waiting, by_hand=True)
 
     async def _enter(self, block: ExitHandle) -> Lease:
         lease = await self._acquire_or_share(self._options.acquire_timeout)
         block.open(lease, state_of(lease))
         return lease
 
-    async def _acquire_or_share(self, timeout: float | None, *, by_hand: bool = False) -> Lease:
+    async def _acquire_or_share(
+        self, timeout: float | None, max_waiting: int | Unset | None = UNSET, *, by_hand: bool = False
+    ) -> Lease:
         own = self._own_lease()
         if own is not None:
             return own.hold(self._options.on_lost, by_hand=by_hand)
@@ -83,8 +85,8 @@ class RLock(Acquirable):
                 "it. Give this one a timeout, or start it before the block, or with a context of its own"
             )
         # equivalent: 2 + True, a lock has one permit, and its blocks are listed elsewhere
-        lease = await self._new_acquisition(timeout, 1, entering=False).acquire(Lease)
-        return self._first_of(lease, by_hand=by_hand)
+        acquisition = self._bounded_acquisition(timeout, max_waiting, 1, entering=False)
+        return self._first_of(await acquisition.acquire(Lease), by_hand=by_hand)
 
     async def _adopt(self, acquisition: Acquisition) -> Lease:
         return self._first_of(await acquisition.acquire(Lease), by_hand=True)

@@ -133,7 +133,8 @@ class Semaphore(Acquirable):
         ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",
+        wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
+        max_waiting: int | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         if limit is not None:
             check_permits(limit, "limit")
@@ -142,22 +143,26 @@ class Semaphore(Acquirable):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold,
+            min_uptime, min_hold, False, max_waiting,
         )  # fmt: skip
         super().__init__(client, name, prefix, options)
         self._limit = limit
 
     @explains_misuse
-    def hold(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Hold:
+    def hold(
+        self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET, max_waiting: int | Unset | None = UNSET
+    ) -> Hold:
         """Return a block that holds *permits*: ``async with semaphore.hold(permits=3, timeout=5) as lease:``.
 
         Entering it waits and raises as `acquire` does. The rest is as in `Lock.hold`.
         """
         check_permits(permits)
-        return self._hold(timeout, permits)
+        return self._hold(timeout, max_waiting, permits)
 
     @explains_misuse
-    def acquire(self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET) -> Acquiring:
+    def acquire(
+        self, *, permits: int = 1, timeout: Duration | Unset | None = UNSET, max_waiting: int | Unset | None = UNSET
+    ) -> Acquiring:
         """Wait for *permits* and return their lease; the caller must release it. The rest is as in `Lock.acquire`.
 
         Args:
@@ -171,7 +176,7 @@ class Semaphore(Acquirable):
 
         After an error or a cancellation nothing stays held.
         """
-        return self._acquiring(timeout, permits)
+        return self._acquiring(timeout, max_waiting, permits)
 
     @explains_misuse
     def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:

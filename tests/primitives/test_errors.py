@@ -57,7 +57,8 @@ def test_a_copy_of_an_error_says_the_same(number: int, way: str) -> None:
 
 
 def test_an_error_carries_what_its_maker_knew() -> None:
-    *_, busy, lost, too_many, too_few, changed, _ = every_error()
+    *_, full, busy, lost, too_many, too_few, changed, _ = every_error()
+    assert vars(full) | {"waiting": 20, "timeout": 0.0, "retry_after": None} == vars(full)
     assert vars(busy) | {"timeout": 5.0, "retry_after": 0.5} == vars(busy)
     assert vars(lost) | {"fencing_token": 42, "reason": "revoked"} == vars(lost)
     assert vars(too_many) | {"permits": 5, "limit": 3} == vars(too_many)

@@ -98,6 +98,7 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("min_uptime", value, ValueError) for value in [10**9 + 1, timedelta.max, *OUT_OF_RANGE]],
     *[("min_hold", value, TypeError) for value in [None, False, *NOT_SECONDS]],
     *[("min_hold", value, ValueError) for value in [10**9 + 1, timedelta.max, *OUT_OF_RANGE]],
+    *[("max_waiting", value, TypeError) for value in ["1", 1.0, True, timedelta(1), []]],
     *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
     *[("prefix", value, TypeError) for value in [None, b"app:", 1]],
     *[("prefix", value, ValueError) for value in ["{app}:", "app}", "app{", "\ud800"]],
@@ -168,6 +169,7 @@ def test_the_widest_values_are_fine(construct: Constructor) -> None:
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
     "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0, "min_hold": 0.0, "track": False,
+    "max_waiting": None,
 }  # fmt: skip
 
 
@@ -332,7 +334,8 @@ def test_a_constructor_shows_its_own_keywords_and_no_others(kind: Kind) -> None:
     shown = inspect.signature(primitive).parameters
     keywords = {name for name, one in shown.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
     expected = DEFAULTS.keys() | {"prefix"}
-    without = {option for option, has in (("replicas", kind.replicated), ("track", kind.tracked)) if not has}
+    has = {"replicas": kind.replicated, "track": kind.tracked, "max_waiting": kind.queued}
+    without = {option for option in has if not has[option]}
     assert keywords == expected - without
     for name in keywords - {"prefix"}:
         assert shown[name].default == DEFAULTS[name], name
@@ -365,8 +368,8 @@ LockManager(redis, ttl=60000).semaphore("scraper", 3)
 def test_calls_show_their_own_keywords_and_are_mocked_as_what_is_awaited(row: Row) -> None:
     lock: Any = row.make(NOBODY, "orders")
     permits = {"permits"} if isinstance(lock, Semaphore) else set()
-    assert inspect.signature(lock.hold).parameters.keys() == {"timeout"} | permits
-    assert inspect.signature(lock.acquire).parameters.keys() == {"timeout"} | permits
+    assert inspect.signature(lock.hold).parameters.keys() == {"timeout", "max_waiting"} | permits
+    assert inspect.signature(lock.acquire).parameters.keys() == {"timeout", "max_waiting"} | permits
     assert inspect.signature(lock.try_acquire).parameters.keys() == permits
     mock: Any = create_autospec(type(lock), instance=True)
     for verb in ("try_acquire", "release", "locked", "statistics"):
@@ -379,7 +382,7 @@ def test_a_wrong_keyword_is_explained_before_a_missing_argument() -> None:
         kind(NOBODY, "scraper", expire=5)
     with pytest.raises(
         TypeError,
-        match=r"RWLock\.read\.hold\(\) has no 'ttl': it takes timeout=; options such as ttl= belong to the constructor",
+        match=r"RWLock\.read\.hold\(\) has no 'ttl': it takes timeout= and max_waiting=; options such as ttl= belong",
     ):
         cast("Any", RWLock(NOBODY, "catalogue").read).hold(ttl=5)
 

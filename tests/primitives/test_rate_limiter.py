@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, LimitMismatchError, LockManager, RateLimiter, Semaphore
+from aiolocks import AcquireTimeoutError, LimitMismatchError, LockManager, QueueFullError, RateLimiter, Semaphore
 from aiolocks.events import Event, on_event
 from tests.support.lateness import SLACK, assert_within
 from tests.support.primitives import SOON, until
@@ -129,6 +129,18 @@ async def test_a_caller_that_waits_too_long_gets_an_error_that_says_when(client:
     assert caught.value.retry_after is not None
     assert 0 < caught.value.retry_after <= PER
     assert (await limiter.statistics()).waiting == 0
+
+
+async def test_a_caller_that_finds_too_many_waiting_is_refused_at_once(client: Redis) -> None:
+    limiter = limiter_of(client, 1, max_waiting=1)
+    await limiter.acquire()
+    waits = asyncio.create_task(limiter.acquire())
+    await until_waiting(limiter, 1)
+    with pytest.raises(QueueFullError, match="rate 'api': no start is free, and its queue is full") as caught:
+        await limiter.acquire()
+    assert caught.value.waiting == 1
+    assert not await limiter.try_acquire()
+    await waits
 
 
 async def test_a_cancelled_wait_counts_as_no_start(client: Redis) -> None:

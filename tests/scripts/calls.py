@@ -94,6 +94,14 @@ class Busy(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
+class Full(_Answer):
+    """As many wait as may."""
+
+    busy_ms: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
 class Young(_Answer):
     """The server is, for so long."""
 
@@ -238,8 +246,9 @@ class Scripts:
     def grant(
         self, who: str, *, session: str = "home", ttl_ms: int = TTL, permits: int | None = None, wait: bool = True,
         ticket: int = 0, life_ms: int = LIFE, limit: int | None = None, declare: bool = False, brief: bool = False,
-        needed_s: int = 0,
-    ) -> Granted | Queued | QueuedBeside | Busy | Young | Refused | Withdrawn:  # fmt: skip
+        needed_s: int = 0, most: int | None = None,
+    ) -> Granted | Queued | QueuedBeside | Busy | Full | Young | Refused | Withdrawn:  # fmt: skip
+        """Ask; *most*: for the first time, to wait only if fewer do."""
         args: dict[str, object] = {
             "ttl_ms": ttl_ms, "permits": permits or self.usual, "life_ms": life_ms,
             "ticket": "+" if brief else ticket if wait else ~ticket,
@@ -248,6 +257,8 @@ class Scripts:
             args |= {"limit": self.limit if limit is None else limit, "declare": int(declare)}
         if needed_s:
             args["needed_s"] = needed_s
+        if most is not None:
+            args["ticket"] = f"<{most}"
         answer = self.run("grant", session=session, who=who, **args)
         assert not (isinstance(answer, int) and declare), "who declares a limit is told the one before"
         if isinstance(answer, int):  # nobody was in the way, or others of the same session are told the rest
@@ -259,11 +270,12 @@ class Scripts:
         if self.kind == "semaphore":
             *reply, before, in_force = reply
             assert in_force == self.limit_in_force()
+        waiting = [reply.pop()] if verdict == b"full" else []
         mine = _grants(reply.pop())
-        kinds: dict[bytes, Callable[..., Granted | Queued | Busy | Young | Refused]] = {
-            b"granted": Granted, b"queued": Queued, b"busy": Busy, b"young": Young, b"refused": Refused
+        kinds: dict[bytes, Callable[..., Granted | Queued | Busy | Full | Young | Refused]] = {
+            b"granted": Granted, b"queued": Queued, b"busy": Busy, b"full": Full, b"young": Young, b"refused": Refused
         }  # fmt: skip
-        return kinds[verdict](*reply, mine=mine, limit_before=before)
+        return kinds[verdict](*reply, *waiting, mine=mine, limit_before=before)
 
     def all_of(self, mine: list[Grant], *, session: str = "home") -> list[Grant]:
         """Return the grants in a reply, and those that going on for as long as it says "more" brings."""
@@ -283,6 +295,12 @@ class Scripts:
         """Ask for what must wait in line."""
         answer = self.grant(who, **options)
         assert isinstance(answer, Queued), answer
+        return answer
+
+    def full(self, who: str, most: int, **options: Any) -> Full:
+        """Ask for what must be refused, as so many wait."""
+        answer = self.grant(who, most=most, **options)
+        assert isinstance(answer, Full), answer
         return answer
 
     def release(

@@ -12,6 +12,7 @@ from aiolocks._core.keys import Keys
 from tests.scripts.calls import (
     MORE,
     Busy,
+    Full,
     Grant,
     Granted,
     Kind,
@@ -189,21 +190,24 @@ class ScriptMachine(RuleBasedStateMachine):
                 assert isinstance(repeated, Granted), "P6: the same grant"
                 assert repeated.fence == answer.fence, "P6: the same fencing token"
 
-    def ask(self, asker: Asker, *, wait: bool, ticket: int = 0, **terms: Any) -> object:
+    def ask(self, asker: Asker, *, wait: bool, ticket: int = 0, most: int | None = None, **terms: Any) -> object:
         limit_before, waited = self.model.limit, asker in self.model.lines.get(asker.home, {})
         reply = self.scripts.grant(
             asker.who, session=asker.home.name, ttl_ms=asker.ttl_ms, permits=asker.permits, wait=wait,
-            ticket=ticket, life_ms=self.life, **terms,
+            ticket=ticket, life_ms=self.life, most=most, **terms,
         )  # fmt: skip
         self.look()
         declares = terms.get("limit", 0) if terms.get("declare") or not limit_before else 0
         declares = 0 if self.model.pinned else declares
         briefly = bool(terms.get("brief")) and self.model.may_be_brief(asker)
-        verdict, handed = self.model.grant(asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares)
+        verdict, handed = self.model.grant(
+            asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares, most=most
+        )
         kinds = {
             "granted": Granted,
             "queued": QueuedBeside if briefly else Queued,
             "busy": Busy,
+            "full": Full,
             "refused": Refused,
             "withdrawn": Withdrawn,
         }
@@ -231,6 +235,10 @@ class ScriptMachine(RuleBasedStateMachine):
                 self.busy_for(reply.busy_ms)
                 self.live(asker.home)
             case Busy():
+                self.busy_for(reply.busy_ms)
+            case Full():
+                assert most is not None
+                assert most <= reply.waiting <= self.model.waiting, "W26: counted as far as is needed"
                 self.busy_for(reply.busy_ms)
             case Refused():
                 assert reply.limit == self.model.limit

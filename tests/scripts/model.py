@@ -107,6 +107,11 @@ class Model:
         return {who for who, lease in self.holders.items() if lease.offered}
 
     @property
+    def waiting(self) -> int:
+        """How many wait in sessions that were not passed over."""
+        return sum(len(self.lines[session]) for session in self.standing)
+
+    @property
     def free(self) -> int:
         return 0 if self.paused else max(self.limit - self.in_use, 0)
 
@@ -125,8 +130,9 @@ class Model:
         return sorted(firsts, key=lambda session: (firsts[session], session.name.encode()))
 
     def grant(
-        self, asker: Asker, seen: Seen, *, by: Session, wait: bool, ticket: int, declares: int = 0
-    ) -> tuple[str, list[Handed]]:
+        self, asker: Asker, seen: Seen, *, by: Session, wait: bool, ticket: int, declares: int = 0,
+        most: int | None = None,
+    ) -> tuple[str, list[Handed]]:  # fmt: skip
         """Return the verdict, and what was handed over on the way."""
         if asker.who in self.buried:
             return "withdrawn", []
@@ -145,9 +151,10 @@ class Model:
                 self._clamp(seen, surely=True)  # a pause, as there are no holders
             self._leave(asker, by)
             return "refused", handed
-        if wait:
+        bounded = self._bounded(asker, by, most)
+        if wait and not bounded:
             self._enqueue(asker, by, ticket, seen)
-        else:
+        elif not bounded:
             self._return_to_line(by)
         possible = asker.permits <= self.free
         if self.free or declared:  # else the line is all that changes, though its first may wait in vain
@@ -158,7 +165,23 @@ class Model:
             return "granted", handed
         # Where it could be had and a waiter got it, the others in line are not looked at; their re-checks will be.
         self._clamp(seen, surely=asker.permits > self.free and not (possible and self.standing))
-        return "queued" if wait else "busy", handed
+        return self._join(asker, by, most if bounded else None, seen) or ("queued" if wait else "busy"), handed
+
+    def _bounded(self, asker: Asker, by: Session, most: int | None) -> bool:
+        """Whether a request waits only if few do (W26); its session returns to the queue, and counts."""
+        if most is None or asker in self.lines.get(by, {}):
+            return False
+        if self.lines.get(by):
+            self.standing.add(by)
+        return True
+
+    def _join(self, asker: Asker, by: Session, most: int | None, seen: Seen) -> str:
+        """Add an asker that is not granted, if fewer than *most* wait. Otherwise return "full"."""
+        if most is not None and self.waiting >= most:
+            return "full"
+        if most is not None:
+            self._enqueue(asker, by, 0, seen)
+        return ""
 
     def may_be_brief(self, asker: Asker) -> bool:
         """Whether there is nothing to tell one that asks for the first time: others of its session are told it all."""

@@ -43,8 +43,9 @@ class SharedModel(Model):
         return any(lease.permits in (X, UPGRADE) for lease in self.holders.values())
 
     def grant(
-        self, asker: Asker, seen: Seen, *, by: Session, wait: bool, ticket: int, declares: int = 0
-    ) -> tuple[str, list[Handed]]:
+        self, asker: Asker, seen: Seen, *, by: Session, wait: bool, ticket: int, declares: int = 0,
+        most: int | None = None,
+    ) -> tuple[str, list[Handed]]:  # fmt: skip
         if asker.who in self.buried:
             return "withdrawn", []
         if asker.who in self.holders:
@@ -56,11 +57,12 @@ class SharedModel(Model):
             self._leave(asker, by)
             return "refused", []
         self._clamp(seen, surely=False)  # an upgrade that is granted is judged by the leases beside it
-        if wait:
+        bounded = self._bounded(asker, by, most)
+        if wait and not bounded:
             self._enqueue(asker, by, ticket, seen)
         handed: list[Handed] = []
         if verdict == "later" or ticket != FRONT:  # else it goes beside what its task holds, and nothing is handed over
-            if not wait:
+            if not wait or bounded:
                 self._return_to_line(by)
             handed = self._hand_over(by, seen)
             verdict = "later" if self.standing else self.admits(asker)
@@ -70,7 +72,7 @@ class SharedModel(Model):
         if asker.who in self.holders:
             return "granted", handed
         self._clamp(seen, surely=self.admits(asker) == "later")
-        return "queued" if wait else "busy", handed
+        return self._join(asker, by, most if bounded else None, seen) or ("queued" if wait else "busy"), handed
 
     def downgrade(self, asker: Asker, seen: Seen, *, by: Session) -> tuple[bool, list[Handed]]:
         """Return whether it holds anything, and what was handed over."""

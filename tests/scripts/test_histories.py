@@ -35,6 +35,7 @@ _ASKER = st.integers(0, ASKERS - 1)
 _TICKET = st.none() | st.sampled_from([1, 2**52]) | _ASKER
 """No old ticket; one from long ago or from before the clock stepped back; or the one that an asker had last."""
 _CROWD = st.lists(_ASKER, min_size=3, max_size=8, unique=True)
+_MOST = st.integers(0, 4)
 _LIMIT = st.sampled_from([2, 1, 3, 2, 3, 4, 10**9])
 _PAUSE = st.sampled_from([60_000, 3_600_000, 86_400_000])
 
@@ -61,6 +62,10 @@ class MutexHistory(History):
     @rule(number=_ASKER, again=st.booleans())
     def acquire_briefly(self, number: int, again: bool) -> None:
         self.twice(again, lambda: self.ask(self.askers[number], wait=True, brief=True))
+
+    @rule(number=_ASKER, most=_MOST, again=st.booleans())
+    def acquire_if_few_wait(self, number: int, most: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, most=most))
 
     @rule(number=_ASKER, again=st.booleans())
     def try_acquire(self, number: int, again: bool) -> None:
@@ -90,6 +95,11 @@ class SemaphoreHistory(History):
     def crowd(self, numbers: list[int]) -> None:
         for number in numbers:
             self.ask(self.askers[number], wait=True, limit=self.model.limit or 2, declare=False)
+
+    @rule(number=_ASKER, most=_MOST, limit=_LIMIT, declare=st.booleans(), again=st.booleans())
+    def acquire_if_few_wait(self, number: int, most: int, limit: int, declare: bool, again: bool) -> None:
+        asker = self.askers[number]
+        self.twice(again, lambda: self.ask(asker, wait=True, most=most, limit=limit, declare=declare))
 
     @rule(number=_ASKER, limit=_LIMIT, again=st.booleans())
     def try_acquire(self, number: int, limit: int, again: bool) -> None:
@@ -196,6 +206,10 @@ class SharedHistory(History):
     def crowd(self, numbers: list[int]) -> None:
         for number in numbers:
             self.ask(self.askers[number], wait=True)
+
+    @rule(number=_ASKER, most=_MOST, again=st.booleans())
+    def acquire_if_few_wait(self, number: int, most: int, again: bool) -> None:
+        self.twice(again, lambda: self.ask(self.askers[number], wait=True, most=most))
 
     @rule(number=_ASKER, ticket=st.sampled_from([0, FRONT]), again=st.booleans())
     def try_acquire(self, number: int, ticket: int, again: bool) -> None:

@@ -512,6 +512,29 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W21 all_readers_come_in_when_a_writer_leaves":
             _by(without("W21-say-more"), rows=("redis",), says="TimeoutError"),
     },
+    "scripts/max_waiting": {
+        "W26 a_token_that_is_in_line_is_never_refused": _by(never("W26-in-line"), says="Full("),
+        "W26 the_number_that_wait_in_each_session_counts":
+            _by(instead("W26-waiters", "waiting = waiting + 1"), says="Queued("),
+        "W26 more_sessions_than_one_script_counts_are_a_full_queue":
+            _by(never("W26-sessions"), rows=_ONE, says="Queued("),
+        "W26 what_is_free_is_handed_over_before_a_newcomer_is_refused": _by(
+            instead("W26-free", "if most and crowd(most) then return { 'full', busy_for(), 0, crowd(most) } end"),
+            rows=("lock server",),
+        ),
+    },
+    "primitives/max_waiting": {
+        "W26 who_finds_as_many_waiting_is_refused_and_leaves_nothing":
+            _by(instead("W26-brief", "ticket = extension.newcomer"), rows=("redis lock",), says="TooLateError"),
+        "W26 a_waiter_that_the_server_has_forgotten_is_not_refused":
+            _by(instead("W26-newcomer", "if extension.newcomer:"), rows=("redis lock",), says="TooLateError"),
+        "W26 a_name_that_was_waited_for_is_given_back_too": _by(never("W26-parts"), rows=("redis",)),
+    },
+    "unit/engine/newcomer": {
+        "W26 a_request_whose_grant_was_withdrawn_is_no_newcomer":
+            _by(instead("W26-again", "extensions = self.extensions")),
+        "W26 a_request_whose_grant_came_late_is_no_newcomer": _by(without("W26-granted")),
+    },
     "scripts/redlock": {
         "P8 the_same_token_is_refused_to_another_caller":
             _by(instead("P8-agreed", "if known and tonumber(known) > tonumber(number) then"), rows=_ONE),

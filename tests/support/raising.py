@@ -14,6 +14,7 @@ from aiolocks import (
     LockManager,
     OnceFailedError,
     OutcomeMismatchError,
+    QueueFullError,
     QuorumError,
     VersionConflictError,
 )
@@ -34,6 +35,7 @@ def every_error() -> list[LockError]:
         LockError("just an error", name="orders"),
         OnceFailedError("failed elsewhere", name="rates"),
         OutcomeMismatchError("another request", name="payment"),
+        QueueFullError("full", name="orders", timeout=0.0, retry_after=None, waiting=20),
         AcquireTimeoutError("busy", name="orders", timeout=5.0, retry_after=0.5),
         LeaseLostError("lost", name="orders", fencing_token=42, reason="revoked"),
         LimitMismatchError("too many", name="scraper", permits=5, limit=3),

@@ -74,6 +74,7 @@ def test_without_a_command_there_is_help(capsys: Capsys) -> None:
         "run name --wait -1 -- true",
         "run name --limit 0 -- true",
         "run name --busy-exit 256 -- true",
+        "run name --max-waiting -1 -- true",
         "run name --prefix { -- true",
         "run '' -- true",
         "run name redis://:s3same@host -- true",

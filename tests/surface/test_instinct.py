@@ -139,6 +139,10 @@ INSTINCT: dict[str, dict[str, str]] = {
         "aiolocks.WouldBlock": "try_acquire() returns None",
     },
     "anywhere": {
+        "Lock(redis, 'orders', queue_limit=20)": "use max_waiting=",
+        "await lock.acquire(queue_limit=20)": "use max_waiting=",
+        "await lock.try_acquire(max_waiting=20)": "acquire(max_waiting=20) waits unless so many wait already",
+        "Redlock([redis], 'orders', max_waiting=20)": "its callers wait in no queue",
         "lock.info": "await lock.statistics()",
         "lock.owner": "await lock.holders()",
         "lock.force_release()": "await lock.revoke()",

@@ -97,6 +97,7 @@ def test_a_signal_while_it_stands_ends_it_and_a_killed_host_is_replaced_within_t
     [
         (["--limit", "2"], "one host is elected"),
         (["--wait", "5"], "it stands until it is elected"),
+        (["--max-waiting", "0"], "it stands until it is elected"),
         (["--busy-exit", "0"], "it stands until it is elected"),
         (["--min-hold", "5"], "it leads until the command ends"),
         (["--on-lost", "warn"], "the command is stopped before the next host is elected"),

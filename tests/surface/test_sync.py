@@ -18,7 +18,7 @@ import pytest
 import redis as redis_sync
 
 import aiolocks
-from aiolocks import AcquireTimeoutError, LeaseLostError, _loop_thread, sync
+from aiolocks import AcquireTimeoutError, LeaseLostError, QueueFullError, _loop_thread, sync
 from aiolocks._threads import Call
 from aiolocks.events import Event, on_event
 from aiolocks.sync import LockManager
@@ -114,6 +114,24 @@ def test_a_thread_excludes_coroutines_and_coroutines_a_thread(locks: LockManager
         assert asyncio.run(ask(make)) == 0
     token = asyncio.run(ask(make, while_held=make(locks).try_acquire))
     assert token > lease.fencing_token
+
+
+@pytest.mark.parametrize("kind", LEASED)
+def test_a_thread_that_finds_so_many_waiting_is_refused(
+    locks: LockManager, threads: ThreadPoolExecutor, kind: str
+) -> None:
+    make = MADE[kind]
+    with make(locks):
+        waiting = threads.submit(lambda: make(locks).acquire(max_waiting=1).release())
+        until(lambda: make(locks).statistics().waiting == 1)
+        for call in (lambda: make(locks).acquire(max_waiting=1), lambda: make(locks).hold(max_waiting=0).__enter__()):
+            with pytest.raises(QueueFullError):
+                threads.submit(call).result()
+    assert waiting.result()
+    locks.lock("b", max_waiting=0).acquire()
+    with pytest.raises(QueueFullError):
+        threads.submit(locks.lock("b", max_waiting=0).acquire).result()
+    assert locks.lock("b").release() is None
 
 
 FACES = [

@@ -25,6 +25,7 @@ from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
 from aiolocks._web import Plan, retry_header
 from aiolocks.aiohttp import LOCKS
 from tests.support.leftovers import is_residue
+from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 from tests.support.web import FOR_EVER, WITHIN, aiohttp_app, fastapi_app, in_aiohttp, in_uvicorn, take_away
 
@@ -124,6 +125,16 @@ async def test_busy_is_answered_at_once_as_chosen(
     assert busy.headers["Retry-After"] in retry_after
     assert says in busy.text
     assert (await client.post("/orders/7")).status_code == 200
+
+
+async def test_a_request_that_finds_so_many_waiting_is_answered_as_busy(site: Site, redis: Redis) -> None:
+    client = await site(redis, nothing, timeout=WITHIN, max_waiting=1, status=429)
+    async with Lock(redis, "orders:7", ttl=20):
+        waiting = asyncio.create_task(client.post("/orders/7"))
+        await queued(Lock(redis, "orders:7"), 1)
+        busy = await client.post("/orders/7")
+    assert (busy.status_code, busy.headers["Retry-After"] in ("19", "20")) == (429, True)
+    assert (await waiting).status_code == 200
 
 
 async def test_when_to_come_back_is_left_out_where_it_is_unknown_and_a_second_at_least() -> None:

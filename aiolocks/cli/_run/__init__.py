@@ -19,7 +19,7 @@ _BUSY = 75
 
 _EXPLAINED = """
 exit status: the command's own, 128+N if signal N ended it;
-  75  not acquired within --wait (see --busy-exit)
+  75  not acquired within --wait, or --max-waiting others wait already (see --busy-exit)
   74  the lease was lost or revoked, and the command was stopped
   69  Redis could not be asked
    2  wrong usage
@@ -66,6 +66,10 @@ def register(commands: "Commands") -> None:
         help="seconds to wait for the lock; 0 asks once; for ever if left out",
     )  # fmt: skip
     parser.add_argument(
+        "--max-waiting", type=_waiting, metavar="N",
+        help="do not wait if N others wait already; 0 never waits; no bound if left out",
+    )  # fmt: skip
+    parser.add_argument(
         "--min-hold", type=_arguments.seconds, default=0.0, metavar="S",
         help="minimum time in seconds until another may run, even if the command ends earlier: for jobs that several "
         "hosts start in the same minute",
@@ -76,7 +80,8 @@ def register(commands: "Commands") -> None:
     )  # fmt: skip
     parser.add_argument(
         "--busy-exit", type=_status, default=_BUSY, metavar="N",
-        help="exit status if the lock is not acquired within --wait, 75 if left out; 0 also prints nothing",
+        help="exit status if the lock is not acquired within --wait, or too many wait, 75 if left out; 0 also prints "
+        "nothing",
     )  # fmt: skip
     parser.add_argument(
         "--again", action="store_true",
@@ -106,11 +111,18 @@ def _status(text: str) -> int:
     return int(text)
 
 
+def _waiting(text: str) -> int:
+    if not text.isdecimal() or int(text) > 10**9:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 1,000,000,000, not {text!r}")
+    return int(text)
+
+
 def _check_again(arguments: argparse.Namespace) -> None:
     """Raise Unusable for options that make no sense in an election."""
     for option, given, why in (
         ("--limit", arguments.limit is not None, "one host is elected"),
         ("--wait", arguments.wait is not None, "it stands until it is elected"),
+        ("--max-waiting", arguments.max_waiting is not None, "it stands until it is elected"),
         ("--busy-exit", arguments.busy_exit != _BUSY, "it stands until it is elected"),
         ("--min-hold", arguments.min_hold > 0, "it leads until the command ends"),
         ("--on-lost warn", arguments.on_lost == "warn", "the command is stopped before the next host is elected"),

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar, final
 
 from redis.exceptions import RedisError
 
-from ..._core.errors import AcquireTimeoutError
+from ..._core.errors import AcquireTimeoutError, QueueFullError
 from ..._core.options import LeaseOptions
 from ..._core.timing import DRIFT, PRECISION, margin
 from ..._engine.lease import Lease, state_of
@@ -77,9 +77,13 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
                 if arguments.again:
                     return await _run_again(arguments, locks, signals)
                 lease = await signals.unless_ended(_acquire(arguments, locks))
-            except AcquireTimeoutError:
+            except AcquireTimeoutError as busy:
                 if arguments.busy_exit:
-                    _say(f"{arguments.name!r} is held by another caller: not acquired within {arguments.wait:g} s")
+                    why = (
+                        f"{busy.waiting} wait already" if isinstance(busy, QueueFullError)
+                        else f"not acquired within {arguments.wait:g} s"
+                    )  # fmt: skip
+                    _say(f"{arguments.name!r} is held by another caller: {why}")
                 return int(arguments.busy_exit)
             except (RedisError, OSError) as error:
                 _say(f"cannot use Redis at {place}: {await trouble(error, url)}")
@@ -92,7 +96,10 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
 
 async def _acquire(arguments: argparse.Namespace, locks: LockManager) -> Lease:
     name, limit = arguments.name, arguments.limit
-    options: LeaseOptions = {"ttl": arguments.ttl, "prefix": arguments.prefix, "min_hold": arguments.min_hold}
+    options: LeaseOptions = {
+        "ttl": arguments.ttl, "prefix": arguments.prefix, "min_hold": arguments.min_hold,
+        "max_waiting": arguments.max_waiting,
+    }  # fmt: skip
     acquirable = locks.semaphore(name, limit, **options) if limit else locks.lock(name, **options)
     return await acquirable.acquire(timeout=arguments.wait)
 

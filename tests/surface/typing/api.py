@@ -27,6 +27,7 @@ from aiolocks import (
     OnceFailedError,
     Outcome,
     OutcomeMismatchError,
+    QueueFullError,
     QuorumError,
     RateLimiter,
     Redlock,
@@ -257,6 +258,17 @@ async def several_servers(a: Redis, b: Redis, c: Redis) -> None:
     assert_type(await lock.statistics(), Statistics)
 
 
+async def waiting_rooms(redis: Redis, locks: LockManager, error: QueueFullError) -> None:
+    assert_type(error.waiting, int)
+    assert_type(error.retry_after, float | None)
+    async with Lock(redis, "a", max_waiting=20).hold(max_waiting=None), locks.semaphore("b", 2, max_waiting=0) as lease:
+        assert_type(lease, Lease)
+    assert_type(await RWLock(redis, "a", max_waiting=20).read.acquire(timeout=5, max_waiting=1), Lease)
+    with_lock(locks, "a", kind=Semaphore, limit=3, max_waiting=20)
+    await Lock(redis, "a").try_acquire(max_waiting=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Redlock([redis], "a", max_waiting=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 def too_few_answered(error: QuorumError) -> None:
     assert_type(error.name, str)
     assert_type(error.outcomes, Mapping[str, str])
@@ -479,7 +491,7 @@ async def election(redis: Redis, locks: LockManager) -> None:
 
 
 async def rate_limiter(redis: Redis, locks: LockManager) -> None:
-    limiter = RateLimiter(redis, "api", 100, per=timedelta(minutes=1), acquire_timeout=5, prefix="mine:")
+    limiter = RateLimiter(redis, "api", 100, per=timedelta(minutes=1), acquire_timeout=5, max_waiting=9, prefix="mine:")
     assert_type(locks.rate_limiter("api", 100, per=60, acquire_timeout=None), RateLimiter)
     async with limiter as nothing:
         assert_type(nothing, None)

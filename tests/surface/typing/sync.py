@@ -21,7 +21,9 @@ from aiolocks.sync import (
 
 
 def lock(locks: LockManager) -> None:
-    lock = locks.lock("orders:42", ttl=10, acquire_timeout=timedelta(seconds=5), renew=False, on_lost="flag")
+    lock = locks.lock(
+        "orders:42", ttl=10, acquire_timeout=timedelta(seconds=5), renew=False, on_lost="flag", max_waiting=1
+    )
     assert_type(lock, Lock)
     with lock as lease:
         assert_type(lease, Lease)

@@ -4,7 +4,7 @@
 -- An entry can have a fourth word: the minimum uptime of the server in seconds (W22). Older versions of the scripts do
 -- not know it, and grant such an entry at any uptime; that ends with the last process of such a version.
 -- Needs the names: queue, waiters, session, channels, life_ms; highest for `enqueue`; entries for `recheck`; first for
--- `count_waiting`; of the primitive busy_for, extend, instant.
+-- `count_waiting`; ticket for `room_for`; of the primitive busy_for, extend, instant; and `numbers`.
 
 -- Ends each entry, and makes it longer than 64 bytes, so that Redis keeps the line as a skip list, and not packed.
 local PADDING = ' ..............................'
@@ -160,9 +160,11 @@ local function recheck(fence_of, standing)
   return answers, waiting and not in_queue and 1 or 0
 end
 
--- Returns the number of waiters in the sessions from the place *first* on, and the place to continue from, or 0 after
--- the last. W21: they are counted in parts, because each session costs a command.
+-- W21: waiters are counted in parts, because each session costs a command.
 local MOST_COUNTED = 500 -- sessions -- defect: W21-sessions
+
+-- Returns the number of waiters in the sessions from the place *first* on, and the place to continue from, or 0 after
+-- the last.
 local function count_waiting()
   local from = tonumber(first)
   local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
@@ -172,4 +174,48 @@ local function count_waiting()
     waiting = waiting + redis.call('ZCARD', lines .. session)
   end
   return waiting, #sessions == MOST_COUNTED and from + MOST_COUNTED or 0
+end
+
+-- W26: returns the number N of the ticket `<N`: the request waits only if fewer than N others wait. Returns nil for a
+-- token that is in line already, because its first reply was lost: it is never refused.
+local function room_for(entry)
+  if redis.call('ZSCORE', waiters, entry) then -- defect: W26-in-line
+    return
+  end
+  if not redis.call('ZRANK', queue, session) and redis.call('EXISTS', waiters) == 1 then
+    keep_queue() -- W2: those of this session that were passed over return, and count
+  end
+  return tonumber(string.sub(ticket, 2))
+end
+
+-- W26: returns how many wait, if that is too many for a request that allows *most* of them; else nil. The count stops at
+-- *most*. Each session in the queue has a waiter, unless it is dead. So no more sessions are looked at than waiters are
+-- missing; and if there are as many, all alive, one command says so, which takes a quarter of the time. A queue of more
+-- than `MOST_COUNTED` sessions is full.
+local function crowd(most)
+  local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
+  local waiting, from = 0, 0
+  while waiting < most and from < MOST_COUNTED do
+    local missing = most - waiting
+    local found = redis.call('ZRANGE', queue, from, math.min(from + missing, MOST_COUNTED) - 1)
+    for at, other in ipairs(found) do
+      found[at] = lines .. other
+    end
+    if #found == missing and redis.call('EXISTS', spread(found, 1, missing)) == missing then -- equivalent: for speed
+      return most
+    end
+    for _, line in ipairs(found) do
+      waiting = waiting + redis.call('ZCARD', line) -- defect: W26-waiters
+      if waiting >= most then
+        return waiting
+      end
+    end
+    if #found == 0 then
+      return
+    end
+    from = from + #found
+  end
+  if most == 0 or redis.call('ZCARD', queue) > MOST_COUNTED then -- defect: W26-sessions
+    return waiting
+  end
 end

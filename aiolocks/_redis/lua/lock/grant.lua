@@ -10,7 +10,8 @@
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     always 1
 -- ARGV[4]  ticket     int     the ticket this token had before, or 0; its complement (-1, …): do not wait; or
---                             +: the first request of the token, for which a short reply is enough
+--                             +: the first request of the token, for which a short reply is enough; or
+--                             <20: the first request of the token, which waits only if fewer than 20 others wait
 -- ARGV[5]  session    bytes   session that asks
 -- ARGV[6]  channels   bytes   prefix of every session's channel
 -- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
@@ -19,6 +20,7 @@
 --          {'granted', fencing token, grants for this session: the token, fencing token and ttl_ms of each}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
 --          {'busy', ms until the holder's lease can end, grants…};
+--          {'full', the same ms, grants…, number of waiters} if as many wait as the ticket allows
 --          {'withdrawn'} if nothing is granted to this token any more: it was undone, or its lease has a mark;
 --          {'young', ms until the server has that uptime, grants…} if only the uptime is missing;
 --          if it is free, and the server too young for the first waiter, its ms replace those of the lease;
@@ -58,8 +60,16 @@ end
 if not owner then
   last_fence() -- W9: a key of another type fails before anything is changed
 end
-local place_in_line, busy_ms
-if string.sub(ticket, 1, 1) ~= '-' then
+local sort = string.sub(ticket, 1, 1)
+local wait = sort ~= '-'
+local most, waiting, place_in_line, busy_ms
+if sort == '<' then
+  -- slow path: W26: the others are counted, if it is free once it was handed over (W7)
+  most, ticket = room_for(entry), '0'
+  waiting = owner and most and crowd(most) or nil -- defect: W26-free
+  wait = not most or owner and not waiting
+end
+if wait then
   -- slow path: it waits
   place_in_line, busy_ms = enqueue(entry, ticket, owner and existing == 3)
 end
@@ -67,7 +77,7 @@ if owner and place_in_line then
   -- defect: W5-queued, W1-grant
   return { 'queued', place_in_line, busy_ms, last_fence(number), subscribers(session), 0 }
 elseif owner then
-  return { 'busy', busy_for(), 0 }
+  return { waiting and 'full' or 'busy', busy_for(), 0, waiting }
 end
 
 -- slow path: W7: it is free, and others may have waited for longer
@@ -81,7 +91,12 @@ if not owner and not more and not held_back and not young then -- no session in 
 end
 if owner == token then
   return { 'granted', number, grants }
-elseif place_in_line then
+elseif most then
+  -- slow path: W26
+  waiting = crowd(most)
+  place_in_line = not waiting and enqueue(entry, ticket)
+end
+if place_in_line then
   return { 'queued', place_in_line, not_before(), last_fence(number), subscribers(session), grants }
 end
-return { young and not owner and 'young' or 'busy', not_before(), grants }
+return { waiting and 'full' or young and not owner and 'young' or 'busy', not_before(), grants, waiting }

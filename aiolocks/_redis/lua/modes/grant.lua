@@ -65,7 +65,8 @@ local _, mark = parts_of(own)
 if redis.call('EXISTS', tombstone) == 1 or mark ~= '' then -- defect: W10-buried
   return { 'withdrawn' }
 end
-local wait = string.sub(ticket, 1, 1) ~= '-'
+local sort = string.sub(ticket, 1, 1)
+local wait = sort ~= '-'
 local number = fence_of(token)
 if number then
   extend(token, ttl_ms) -- P6: asked again, because the first reply was lost or is old: the same grant
@@ -81,7 +82,12 @@ if verdict == 'never' then
   leave(entry)
   return { 'refused', amount, {} }
 end
-local place_in_line
+local most, waiting, place_in_line
+if sort == '<' then
+  -- slow path: W26: the others are counted once what is free was handed over (W7)
+  most, ticket = room_for(entry), '0'
+  wait = not most
+end
 if wait then
   place_in_line = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
   expect_queue()
@@ -101,7 +107,15 @@ if backlog then
 end
 if number then
   return { 'granted', number, grants }
-elseif wait then
+elseif most then
+  -- slow path: W26
+  waiting = crowd(most)
+  if not waiting then
+    place_in_line = enqueue(entry, ticket)
+    expect_queue()
+  end
+end
+if place_in_line then
   return { 'queued', place_in_line, not_before(), newest, subscribers(session), grants }
 end
-return { verdict == 'yes' and 'young' or 'busy', not_before(), grants }
+return { waiting and 'full' or verdict == 'yes' and 'young' or 'busy', not_before(), grants, waiting }

@@ -79,7 +79,14 @@ local _, mark = parts_of(own)
 if redis.call('EXISTS', tombstone) == 1 or mark ~= '' then -- defect: W10-buried
   return { 'withdrawn' }
 end
-local wait = string.sub(ticket, 1, 1) ~= '-'
+local sort = string.sub(ticket, 1, 1)
+local wait = sort ~= '-'
+local most, waiting
+if sort == '<' then
+  -- slow path: W26: the others are counted once what is free was handed over (W7)
+  most, ticket = room_for(entry), '0'
+  wait = not most
+end
 local differed = 0
 local none = limit == '0' and limit_in_force == 0
 local changed = declare == '1' and limit - limit_in_force ~= 0 and not is_pinned()
@@ -87,6 +94,11 @@ local declared = not none and (limit_in_force == 0 or changed)
 local busy_ms, place_in_line
 if not declared and not none and used >= limit_in_force and not is_live(token) and can_grant(permits) == 'later' then
   -- No permit is free: only the line changes.
+  if most then
+    -- slow path: W26
+    waiting = crowd(most)
+    wait = not waiting
+  end
   if wait then
     place_in_line, busy_ms = enqueue(entry, ticket, redis.call('EXISTS', queue, waiters) == 2)
     expect_queue()
@@ -99,6 +111,9 @@ if not declared and not none and used >= limit_in_force and not is_live(token) a
       busy_ms = math.max(busy_ms, young_ms)
       -- defect: W5-queued-permits, W1-grant
       return { 'queued', place_in_line, busy_ms, newest, subscribers(session), {}, 0, limit_in_force }
+    end
+    if waiting then
+      return { 'full', not_before(), {}, waiting, 0, limit_in_force }
     end
     return { 'busy', not_before(), {}, 0, limit_in_force }
   end
@@ -149,6 +164,11 @@ if verdict == 'yes' and not young then
   number = grant(token, ttl_ms, permits)
   return { 'granted', number, grants, differed, limit_in_force }
 end
+if most and not place_in_line then
+  -- slow path: W26
+  waiting = crowd(most)
+  wait = not waiting
+end
 if wait and not place_in_line then
   place_in_line = enqueue(entry, ticket)
   expect_queue()
@@ -158,5 +178,7 @@ if backlog then
 end
 if wait then
   return { 'queued', place_in_line, not_before(), newest, subscribers(session), grants, differed, limit_in_force }
+elseif waiting then
+  return { 'full', not_before(), grants, waiting, differed, limit_in_force }
 end
 return { verdict == 'yes' and 'young' or 'busy', not_before(), grants, differed, limit_in_force }

@@ -1,0 +1,192 @@
+"""W26: a newcomer that comes with a bound is refused if as many wait, and then nothing of it stays."""
+
+import pytest
+
+from tests.scripts.calls import (
+    LIFE,
+    Full,
+    Grant,
+    Refused,
+    Scripts,
+    Withdrawn,
+    Young,
+    on_server,
+    poller,
+)
+from tests.scripts.states import configured, contents, die, fence_of, holders, lapse, line, listening, mark, sessions
+
+BOUND = 500
+"""Sessions that one script counts."""
+
+
+def crowd(scripts: Scripts, *sizes: int, start: int = 0) -> None:
+    """Let so many wait in each of as many sessions, before all others."""
+    for number, size in enumerate(sizes, start):
+        key = scripts.key("waiters", session=f"s{number}")
+        scripts.redis.zadd(
+            key, {scripts.entry(f"s{number}w{each}"): 10**9 + number * 1000 + each for each in range(size)}
+        )
+        scripts.redis.pexpire(key, LIFE)
+        scripts.redis.zadd(scripts.key("queue"), {f"s{number}": 10**9 + number * 1000})
+    scripts.redis.pexpire(scripts.key("queue"), LIFE)
+
+
+def test_who_comes_first_is_granted_whatever_the_bound(exclusive: Scripts) -> None:
+    fence = exclusive.granted("ann", most=0).fence
+    assert exclusive.granted("ann", most=0).fence == fence, "P6"
+
+
+def test_a_newcomer_finds_room_until_as_many_wait_in_whatever_sessions(held: Scripts) -> None:
+    assert held.full("ben", 0).waiting == 0
+    for who, session in [("ben", "home"), ("cat", "away"), ("dan", "home")]:
+        held.queued(who, session=session, most=3)
+    before = contents(held)
+    answer = held.full("eve", 3, session="away")
+    assert answer.waiting == 3
+    assert 29_000 < answer.busy_ms <= 30_000
+    assert contents(held).keys() == before.keys()
+    assert line(held) == ["ben", "dan"]
+    held.queued("eve", session="away", most=4)
+
+
+def test_a_token_that_is_in_line_is_never_refused(held: Scripts) -> None:
+    """Its first reply was lost. Refused, it would stay in line."""
+    ticket = held.queued("ben", most=1).ticket
+    assert held.queued("ben", most=1).ticket == ticket
+    assert held.queued("ben", most=0).ticket == ticket
+    held.queued("cat")
+    assert held.queued("ben", most=1).ticket == ticket
+
+
+def test_the_number_that_wait_in_each_session_counts(held: Scripts) -> None:
+    crowd(held, 1, 7, 1)
+    assert held.full("cat", 9).waiting == 9
+    held.queued("cat", most=10)
+
+
+def test_dead_sessions_do_not_count(held: Scripts) -> None:
+    crowd(held, 1, 2, 3, 4)
+    for session in ("s0", "s3"):
+        die(held, session)
+    held.full("cat", 5)
+    held.queued("cat", most=6)
+
+
+def test_sessions_that_poll_count(held: Scripts) -> None:
+    held.queued("ben", session=poller(5_000), most=1)
+    held.full("cat", 1)
+
+
+def test_a_session_that_was_passed_over_counts_its_own_waiters(held: Scripts) -> None:
+    held.queued("ben")
+    held.redis.zrem(held.key("queue"), "home")
+    assert held.full("cat", 1).waiting == 1
+    assert sessions(held) == ["home"]
+
+
+def test_more_sessions_than_one_script_counts_are_a_full_queue(lock: Scripts) -> None:
+    lock.granted("ann")
+    crowd(lock, *[1] * BOUND)
+    lock.queued("ben", session="s7", most=10**9)
+    crowd(lock, 1, start=BOUND)
+    assert lock.full("cat", 10**9).waiting == BOUND + 1
+    lock.full("cat", BOUND)
+
+
+def test_what_is_free_is_handed_over_before_a_newcomer_is_refused(exclusive: Scripts) -> None:
+    """W7: otherwise it stays free until a re-check."""
+    exclusive.granted("ann")
+    for who in ("ben", "cat"):
+        exclusive.queued(who, session="away")
+    lapse(exclusive, "ann")
+    with listening(exclusive, "away") as inbox:
+        exclusive.full("dan", 1)
+        assert [message.who for message in inbox.messages()] == ["ben"]
+    assert list(holders(exclusive)) == ["ben"]
+
+
+def test_a_newcomer_has_the_room_that_a_hand_over_makes(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben")
+    lapse(exclusive, "ann")
+    answer = exclusive.queued("cat", most=1)
+    assert answer.mine == [Grant("ben", fence_of(exclusive, "ben"), 30_000)]
+    assert line(exclusive) == ["cat"]
+
+
+def test_a_newcomer_is_granted_what_the_dead_waited_for(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.queued("ben", session="away")
+    lapse(exclusive, "ann")
+    die(exclusive, "away")
+    exclusive.granted("cat", most=0)
+    assert sessions(exclusive) == []
+
+
+def test_a_withdrawn_or_revoked_token_is_told_so(held: Scripts) -> None:
+    held.release("ben", tombstone_ms=60_000)
+    assert held.grant("ben", most=0) == Withdrawn()
+    mark(held, "ann")
+    assert held.grant("ann", most=0) == Withdrawn()
+
+
+def test_a_name_that_cools_down_has_a_queue(exclusive: Scripts) -> None:
+    exclusive.granted("ann")
+    exclusive.release("ann", min_hold_ms=20_000)
+    assert 19_000 < exclusive.full("ben", 0).busy_ms <= 20_000
+    exclusive.queued("ben", most=1)
+    exclusive.full("cat", 1)
+
+
+def test_who_asks_for_more_than_the_limit_is_refused_whatever_the_queue(full: Scripts) -> None:
+    assert isinstance(full.grant("ben", permits=4, most=0), Refused)
+
+
+def test_too_few_free_permits_are_a_reason_to_wait_or_to_be_refused(semaphore: Scripts) -> None:
+    semaphore.granted("ann", permits=2)
+    assert isinstance(semaphore.grant("ben", permits=2, most=0), Full)
+    semaphore.queued("ben", permits=2, most=1)
+    assert isinstance(semaphore.grant("cat", most=1), Full), "ben goes first"
+    semaphore.queued("cat", most=2)
+
+
+def test_a_limit_is_declared_by_a_request_that_is_refused(full: Scripts) -> None:
+    answer = full.full("ben", 0, limit=2, declare=True)
+    assert answer.limit_before == 3
+    assert full.limit_in_force() == 2
+
+
+def test_readers_and_writers_count_together(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    rwlock.queued("ben", permits=3, most=2)
+    rwlock.queued("cat", most=2)
+    assert rwlock.full("dan", 2, permits=3).waiting == 2
+
+
+@on_server
+def test_a_young_server_queues_as_many_as_may_wait(exclusive: Scripts) -> None:
+    assert isinstance(exclusive.grant("zoe", wait=False, needed_s=10**6), Young)
+    assert exclusive.full("ben", 0, needed_s=10**6).busy_ms > 10**8
+    assert exclusive.queued("ben", most=1, needed_s=10**6).busy_ms > 10**8
+    exclusive.full("cat", 1, needed_s=10**6)
+    assert holders(exclusive) == {}
+
+
+@on_server
+def test_at_the_memory_limit_a_refusal_is_one_and_room_is_an_error_that_changes_nothing(held: Scripts) -> None:
+    """W9: the line is written first."""
+    held.queued("ben")
+    with configured(held, maxmemory=1, maxmemory_policy="noeviction"):
+        assert held.full("cat", 1).waiting == 1
+        with pytest.raises(Exception, match="used memory"):
+            held.grant("cat", most=2)
+    assert line(held) == ["ben"]
+
+
+@pytest.mark.parametrize("field", ["queue", "waiters"])
+def test_a_key_of_another_type_is_an_error_before_anything_changes(held: Scripts, field: str) -> None:
+    held.redis.rpush(held.key(field), "another program's")
+    before = contents(held)
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        held.grant("ben", most=3)
+    assert contents(held) == before
