@@ -99,14 +99,16 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         return Acquiring(self._acquire(timeout, max_waiting, permits), self._hold, self, timeout, max_waiting, permits)
 
     async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
-        seconds = self._timeout(timeout, max_waiting)
         # The task that awaits this is the holder; another task may have called `acquire`.
-        return await self._bounded_acquisition(seconds, max_waiting, permits).acquire(Lease, by_hand=True)
+        return await self._bounded_acquisition(timeout, max_waiting, permits).acquire(Lease, by_hand=True)
 
     def _bounded_acquisition(
-        self, timeout: float | None, max_waiting: int | Unset | None, permits: int, *, entering: bool = True
+        self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int, *, entering: bool = True
     ) -> Acquisition:
-        acquisition = self._new_acquisition(timeout, permits, entering=entering)
+        """Return a new acquisition on the terms of a call; see `_new_acquisition`."""
+        if timeout is UNSET and max_waiting is UNSET:  # the options hold, as in nearly all calls
+            return self._new_acquisition(self._options.acquire_timeout, permits, entering=entering)
+        acquisition = self._new_acquisition(self._timeout(timeout, max_waiting), permits, entering=entering)
         if max_waiting is not UNSET:
             bound(acquisition.request, max_waiting)
         return acquisition
