@@ -12,7 +12,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from .kinds import KIND_OF_CLASS
 
@@ -239,12 +239,17 @@ class NameHints(metaclass=_Hinted):
 
     __slots__ = ()
 
+    _hints: ClassVar[Mapping[str, str]] = {}
+    """The wrong names that the class has, with their hints."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        wrong = _wrong_names(cls)
-        for name, hint in _TABLES.get(cls.__name__, _LOCK).items():
-            if name in wrong or not hasattr(cls, name):
-                setattr(cls, name, _Wrong(name, hint))
+        hints = _TABLES.get(cls.__name__, _LOCK)
+        if hints is not cls._hints:  # a subclass of `Acquirable` inherits those of a lock
+            wrong, cls._hints = _wrong_names(cls), hints
+            for name, hint in hints.items():
+                if name in wrong or not hasattr(cls, name):
+                    setattr(cls, name, _Wrong(name, hint))
 
     def __dir__(self) -> list[str]:
         own: dict[str, object] = getattr(self, "__dict__", {})
@@ -330,14 +335,13 @@ def explains_misuse(function: F) -> F:
 
     Its name, docstring and signature stay as they are. A correct call pays for one more frame: 0.1 or 0.2 µs.
     """
-    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
         try:
             return function(*args, **keywords)
         except TypeError:
-            wrong = _misuse(function, signature, args, keywords)
+            wrong = _misuse(function, inspect.signature(function), args, keywords)
             if wrong:
                 raise TypeError(wrong) from None
             raise

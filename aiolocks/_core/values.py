@@ -9,7 +9,7 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime
-from typing import final
+from typing import NamedTuple, final
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,7 @@ _START = "lease1."
 
 
 @final
-@dataclass(slots=True, repr=False)
-class Offer:
+class Offer(NamedTuple):
     """The content of the text that `hand_off` returns: the names, the secret of the lease, and its TTL.
 
     Anyone who reads the text can adopt or release the lease, so it must not appear in a log or an error.
@@ -115,6 +114,9 @@ class Offer:
     secret: bytes
     ttl: float
     """Minimum number of seconds that it lasts from when it was handed off."""
+
+    def __repr__(self) -> str:
+        return f"<Offer of {self.kind}>"
 
     def secret_of(self, at: int) -> bytes:
         """Return what replaces the token of the name at position *at*: each name of a lease has another."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import hiredis
 
@@ -137,8 +137,7 @@ def libraries_of(text: str) -> list[str]:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Part(NamedTuple):
     """A part of a library: the names that it declares or sets, the names that it needs, and whether it acts."""
 
     text: str
