@@ -93,7 +93,8 @@ if wait then
   expect_queue()
 end
 local grants = {}
-if verdict == 'later' or (ticket ~= '1' and ticket ~= '-2') then
+local none_free = most and amount == 0 -- W26: there is nothing to hand over, and a refusal takes a fifth less
+if not none_free and (verdict == 'later' or (ticket ~= '1' and ticket ~= '-2')) then
   hand_over(grants)
   number = fence_of(token)
   verdict = redis.call('EXISTS', queue) == 0 and can_grant(mode, token) or 'later'
