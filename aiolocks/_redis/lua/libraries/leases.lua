@@ -91,9 +91,9 @@ local function extend_as_usual(token, ttl_ms)
   end
 end
 
--- W18: a released lease blocks others until *min_hold_ms* after its grant; below 0, for so long from now. Returns the ms until then; 0 if the lease is
--- cooling already, and nothing changes; nil if the lease is to be released at once. After a step of the clock it is
--- *min_hold_ms* from now at most. *terms* are the holder's terms in the hash.
+-- W18: a released lease blocks others until *min_hold_ms* after its grant; below 0, for so long from now (W28). Returns
+-- the ms until then; 0 if the lease is cooling already, and nothing changes; nil if it is to be released at once. After
+-- a step of the clock it is *min_hold_ms* from now at most. *terms* are the holder's terms in the hash.
 local function cool(token, terms, min_hold_ms)
   local number, mark = parts_of(terms)
   if mark == 'C' and is_live(token) then

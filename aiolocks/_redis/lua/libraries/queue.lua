@@ -188,7 +188,7 @@ local function room_for(entry)
   return tonumber(string.sub(ticket, 2))
 end
 
--- W26: returns how many wait, if that is too many for a request that allows *most* of them; else nil. The count stops at
+-- W26: returns how many wait, if that is too many for a request that allows *most* of them; else nil. It counts to
 -- *most*. Each session in the queue has a waiter, unless it is dead. So no more sessions are looked at than waiters are
 -- missing; and if there are as many, all alive, one command says so, which takes a quarter of the time. A queue of more
 -- than `MOST_COUNTED` sessions is full.
