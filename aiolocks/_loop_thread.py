@@ -35,7 +35,7 @@ class Loop:
     """The event loop of this process and its thread. A fork begins its own, and never touches the inherited one."""
 
     def __init__(self) -> None:
-        """Make it. `begin` begins it."""
+        """Make it, without a thread; `begin` starts that."""
         self._process = os.getpid()
         self.jobs = set[asyncio.Future[Any]]()
         """Functions in threads that calls wait for. The loop does not wait for them at its end."""
@@ -43,7 +43,7 @@ class Loop:
         self._tasks: TaskGroup | None = None
         self.error: BaseException | None = None
         """Why it could not begin."""
-        # Plain locks, which an interruption leaves as they are: an `Event` that waits raises RuntimeError in its place.
+        # Plain locks: an interrupted wait for an `Event` can raise RuntimeError in place of the interruption.
         self._run_once, self._beginning, self._running = (threading.Lock() for _ in range(3))
         self._beginning.acquire()
         self._running.acquire()
@@ -108,7 +108,7 @@ class Loop:
 
 
 current: Loop | None = None
-_begin_lock = threading.Lock()
+_begin_lock = threading.RLock()  # a signal handler can make a call while the loop begins
 exiting = False
 managers: "weakref.WeakKeyDictionary[LockManager, str]" = weakref.WeakKeyDictionary()
 """The managers that threads use, and their URLs. Their clients are closed at exit."""
@@ -150,7 +150,7 @@ def _at_exit() -> None:
 def _forked() -> None:
     global current, _begin_lock
     inherited: list[object] = [current]
-    current, _begin_lock = None, threading.Lock()
+    current, _begin_lock = None, threading.RLock()
     for manager, url in managers.items():
         if not url.startswith("memory:"):  # its server is in the client
             client, fresh = vars(manager.client), client_of(url)  # the connections are the parent's

@@ -115,7 +115,7 @@ class LockManager(NameHints):
     def rate_limiter(
         self, name: str, limit: int, *, per: Duration, **options: Unpack[RateLimiterOptions]
     ) -> RateLimiter:
-        """Return a `RateLimiter`; of the defaults, `acquire_timeout` and `prefix` apply."""
+        """Return a `RateLimiter`; of the defaults, `acquire_timeout`, `max_waiting` and `prefix` apply."""
         return self._make(RateLimiter, {"per": per, **options}, name, limit)
 
     def rlock(self, name: str, **options: Unpack[TrackedOptions]) -> RLock:

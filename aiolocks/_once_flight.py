@@ -28,7 +28,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._core.background import background
-from ._core.errors import AcquireTimeoutError, LeaseLostError
+from ._core.errors import AcquireTimeoutError, LeaseLostError, QueueFullError
 from ._engine.lease import Lease
 from ._once_outcome import Caller, Record, copied, failed_elsewhere, failure_of, is_outcome, mismatch
 
@@ -152,6 +152,8 @@ class Flight:
         closing, asked = once._primitive._closing, [self._owner] if self._owner is not None else []
         if not asked and not isinstance(error, LeaseLostError):  # after a loss before any function was called, go on
             asked = [caller for caller in self._callers if caller.once._primitive._closing is closing]
+        if isinstance(error, QueueFullError):  # the bound is that of some callers
+            asked = [caller for caller in asked if caller.once._primitive._options.max_waiting is not None]
         for caller in asked:
             self._answer(caller, error=error if caller is asked[0] else copied(error, caller.once.name))
 

@@ -1,14 +1,12 @@
 """`RateLimiter`: at most so many starts in any window of time, for the whole fleet.
 
-A start is a permit of a semaphore that stays taken for *per* after the caller got it (W28): its lease is released at
-once, and `min_hold` keeps the permit. So every window of *per* has at most *limit* starts. Token buckets, and windows
-that begin at fixed times, let through up to twice as many.
+A start is a permit that counts for *per* from when its caller begins (W28). The lease is released then, and a negative
+`MinHold` keeps the permit for *per* from the release. So every window of *per* has at most *limit* starts. Token
+buckets, and windows that begin at fixed times, let through up to twice as many.
 
-DESIGN let a permit be kept until *per* after its *grant*. Measured with 3 × 40 callers and 500 starts a second, that
-was too short: a caller that learnt of its grant 3 ms later than others began 3 ms later, and 99 windows had more than
-500 starts. So the time counts from the release, which leaves when the caller begins. That is what a `MinHold` below
-zero means. If the release gets lost, as that of a process that dies just then, the lease ends with its TTL. That is
-longer by `_LATE`, for a caller that began so long after its grant.
+If a permit counted from its grant, a caller that heard of its grant late would begin late, and a window could have too
+many starts: measured with 3 × 40 callers and 500 starts a second, 99 windows had. If a process dies before its release
+is sent, the lease ends with its TTL, which is *per* and `_LATE`.
 """
 
 import asyncio
@@ -33,7 +31,8 @@ _ROUNDING = 0.002
 500 were seen in a window of a second."""
 
 _LATE = 0.1
-"""Seconds from its grant after which a caller can begin, and be counted although its process dies at once."""
+"""Maximum seconds between a grant and the begin of its caller for which the start counts for all of *per*, even if the
+process dies at once."""
 
 _TRY_ACQUIRE = "try_acquire() must be awaited: `if await limiter.try_acquire():`"
 
@@ -76,11 +75,12 @@ class RateLimiter(NameHints):
     does nothing. For both, enter a `Semaphore` outside and the limiter inside. For several rates, enter one inside the
     other; only the innermost is exact.
 
-    A start counts from when the caller gets it, also if that is cancelled or dies then. Time is the server's: if its
-    clock steps forward by less than *per*, one window can have up to twice *limit* starts.
+    A start that a caller got counts, even if the caller is cancelled or dies afterwards. Time is the server's: if its
+    clock steps forward by less than *per*, one window can have up to twice *limit* starts. A service counts requests
+    when they arrive, which differs by the times that they take: set *limit* a little lower than what it enforces.
 
-    All processes must use the same *limit* and *per*. If they differ, the limit that was declared last is in force for
-    all, and one warning says so.
+    All processes should use the same *limit* and *per*. The limit that was declared last is in force for all, and a
+    difference is logged. Each start counts for the *per* of its own caller; a different *per* is not noticed.
 
     Every duration is a number of seconds or a `timedelta`.
 
@@ -120,26 +120,28 @@ class RateLimiter(NameHints):
         return f"<RateLimiter {self.name!r} limit={self._limit} per={self._per:g}>"
 
     @explains_misuse
-    async def acquire(self, *, cost: int = 1, timeout: Duration | Unset | None = UNSET) -> None:
+    async def acquire(
+        self, *, cost: int = 1, timeout: Duration | Unset | None = UNSET, max_waiting: int | Unset | None = UNSET
+    ) -> None:
         """Wait for a start. There is nothing to release.
 
         Args:
             cost: Number of starts that it counts as, such as the tokens of a request.
             timeout: Seconds to wait. The default is `acquire_timeout`. None waits for ever. 0 asks once.
+            max_waiting: Maximum number of callers that wait, for this call. The default is the option.
 
         Raises:
             AcquireTimeoutError: There was no start within *timeout*. `retry_after` says when the next one can be.
-            QueueFullError: An AcquireTimeoutError at once: as many as `max_waiting` wait already.
+            QueueFullError: An AcquireTimeoutError at once: as many as *max_waiting* wait already.
             LimitMismatchError: *cost* is above the limit, so the wait would never end.
             RedisError: Redis could not be asked.
 
-        After an error or a cancellation no start counts that this call waited for.
+        If this call raises or is cancelled, it has used no start.
         """
         self._check_cost(cost)
-        seconds = self._primitive._timeout(timeout)
+        seconds = self._primitive._timeout(timeout, max_waiting)
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
-        max_waiting: int | Unset | None = UNSET
         while True:
             async with self._primitive.hold(permits=cost, timeout=seconds, max_waiting=max_waiting) as lease:
                 if lease.held:

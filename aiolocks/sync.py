@@ -262,7 +262,7 @@ class LockManager(Face):
     def rate_limiter(
         self, name: str, limit: int, *, per: Duration, **options: Unpack[RateLimiterOptions]
     ) -> RateLimiter:
-        """Return a `RateLimiter`; of the defaults, `acquire_timeout` and `prefix` apply."""
+        """Return a `RateLimiter`; of the defaults, `acquire_timeout`, `max_waiting` and `prefix` apply."""
         inner = self._inner.rate_limiter(name, limit, per=per, **_checked("RateLimiter", options))
         return RateLimiter(inner, "RateLimiter")
 

@@ -50,7 +50,8 @@ class AcquireTimeoutError(LockError, TimeoutError):
         retry_after: Seconds after which a retry may succeed: the time left of the present holder's lease. A live
             holder renews that lease, so this is a hint, fit for a ``Retry-After`` header. None means that it is not
             known, because that lease has no expiry. During a `pause` of a semaphore, it is the time until the pause
-            ends, or until the lease does if that is later and no permits are free.
+            ends, or until the lease does if that is later and no permits are free. For a `RateLimiter`, it is the time
+            until the next start can be free.
     """
 
     def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None) -> None:
@@ -60,12 +61,11 @@ class AcquireTimeoutError(LockError, TimeoutError):
 
 
 class QueueFullError(AcquireTimeoutError):
-    """The name is busy, and as many callers wait already as `max_waiting` allows. This caller did not wait.
+    """The name is busy, and as many callers wait already as `max_waiting` allows. This caller was not queued.
 
     Attributes:
-        timeout: 0.0, as it did not wait.
-        waiting: How many wait, as far as they were counted: with a larger `max_waiting` it can be more. 0 if
-            `max_waiting` is 0.
+        timeout: Always 0.0. For a `MultiLock` or a path, the caller can have waited for another name before.
+        waiting: Number of waiters, counted up to `max_waiting`.
     """
 
     def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None, waiting: int) -> None:

@@ -4,7 +4,8 @@ The tables are plain data: the names of redis-py and asyncio, and the most usual
 wrong name gets Python's own error. `hasattr`, `dir`, copies and mocks see no difference.
 
 A wrong name is an attribute of the class, which raises the error. A `__getattr__` would cost each read of each other
-attribute 20 ns more, and so an acquire and release 3 % of its instructions (CPython 3.11).
+attribute 20 ns more, and so an acquire and release 3 % of its instructions (CPython 3.11). What looks into classes
+without reading attributes finds them: `inspect.getattr_static`, and `isinstance` with a runtime protocol.
 """
 
 import asyncio
@@ -79,7 +80,7 @@ _LOCK = _spelled(_OF_LEASE) | _spelled({
     "upgrade downgrade": "leases of RWLock.upgradeable have it: async with lease.upgrade(): ...",
     "close aclose": "there is nothing to close: it keeps no task or connection once nothing is held or awaited",
     "key resource": "use lock.name",
-    "detach": "use text = await lease.hand_off(): another process or request goes on by lock.adopt or lock.touch",
+    "detach": "use text = await lease.hand_off(): another process uses lock.adopt(text), or lock.touch(text)",
     "heartbeat keep_alive":
         "a lease is renewed until it is released; between requests: await lock.touch(text), of await lease.hand_off()",
 })  # fmt: skip
@@ -114,7 +115,7 @@ _LEASE = _spelled({
     "fence": "use lease.fencing_token",
     "owner": "it is held by this process; await lock.holders() says who holds a name",
     "acquire try_acquire hold": "its lock has it; a lease is what was acquired",
-    "detach": "use text = await lease.hand_off(): another process or request goes on by lock.adopt or lock.touch",
+    "detach": "use text = await lease.hand_off(): another process uses lock.adopt(text), or lock.touch(text)",
     "heartbeat keep_alive": "it is renewed until it is released; between requests, await lock.touch(text)",
     "adopt touch drop": "its lock has it, for the text of lease.hand_off(): await lock.touch(text)",
     "statistics holders waiters revoke": "its lock has it: await lock.statistics(), await lock.holders()",
@@ -152,15 +153,15 @@ _ELECTION = _spelled({
 })  # fmt: skip
 
 _RATE = _spelled({
-    "hold lock limit wait join": "use `async with limiter:`, or await limiter.acquire()",
+    "hold lock wait join": "use `async with limiter:`, or await limiter.acquire()",
     "release unlock reset": "there is nothing to release: a start counts for `per` seconds",
     "locked has_capacity can_acquire": "use await limiter.try_acquire(): True or False",
     "consume hit test take try_consume": "use await limiter.acquire(cost=1), or await limiter.try_acquire(cost=1)",
     "remaining available value get_window_stats":
         "use `now = await limiter.statistics()`, and then now.limit - now.permits",
     "holders waiters": "use await limiter.statistics(): it has no holders",
-    "resize": "make one with another limit: the limit that was declared last is in force",
-    "max_rate rate": "use (await limiter.statistics()).limit",
+    "resize": "make a RateLimiter with the new limit: the limit that was declared last is in force",
+    "limit max_rate rate": "use (await limiter.statistics()).limit",
 })  # fmt: skip
 
 _ONCE = _spelled({
@@ -208,7 +209,7 @@ def missing_from_package(name: str) -> NoReturn:
 
 
 class _Wrong:
-    """An attribute that is none: each read raises the error with the hint."""
+    """An attribute for a usual wrong name: reading it raises AttributeError with the hint."""
 
     def __init__(self, name: str, hint: str) -> None:
         self.name, self.hint = name, hint
@@ -225,6 +226,12 @@ def _wrong_names(kind: type) -> set[str]:
     for base in reversed(kind.__mro__):
         found.update(vars(base))
     return {name for name, value in found.items() if isinstance(value, _Wrong)}
+
+
+def _right_one(kind: type, name: str) -> object:
+    """Return the attribute of another base of *kind*; None if there is none."""
+    found = (vars(base).get(name) for base in kind.__mro__)
+    return next((each for each in found if each is not None and not isinstance(each, _Wrong)), None)
 
 
 class _Hinted(type):
@@ -244,12 +251,12 @@ class NameHints(metaclass=_Hinted):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        hints = _TABLES.get(cls.__name__, _LOCK)
-        if hints is not cls._hints:  # a subclass of `Acquirable` inherits those of a lock
+        hints = _TABLES.get(cls.__name__, cls._hints or _LOCK)
+        if hints is not cls._hints or len(cls.__bases__) > 1:  # most subclasses inherit those of a lock
             wrong, cls._hints = _wrong_names(cls), hints
             for name, hint in hints.items():
                 if name in wrong or not hasattr(cls, name):
-                    setattr(cls, name, _Wrong(name, hint))
+                    setattr(cls, name, _right_one(cls, name) or _Wrong(name, hint))
 
     def __dir__(self) -> list[str]:
         own: dict[str, object] = getattr(self, "__dict__", {})

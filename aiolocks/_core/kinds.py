@@ -33,8 +33,8 @@ class Kind(NamedTuple):
         untracked: Why it lacks the option `track`, for errors; empty if it has the option.
         instead: What to do instead of waiting for a lease of the same task, for errors.
         busy: Why a caller has to wait, for errors.
-        loop: Whether it stands on another primitive beside the layers, as a loop around a lease does.
-        without: The options of a `Lock` that it lacks then.
+        loop: Whether it is made of another primitive, as a loop around a lease is.
+        without: If *loop*, the options of a `Lock` that it does not have.
     """
 
     name: str
@@ -87,7 +87,7 @@ KINDS: Final = (
     ),
     Kind(
         "semaphore", "Semaphore", "semaphore", "semaphore", "semaphore", 'Semaphore(redis, "scraper", 10, ttl=10)',
-        permits=True, untracked=_SHARED_KEY, busy="too few permits are free",
+        permits=True, untracked=_SHARED_KEY, busy="too few permits are free, or it is paused",
     ),
     Kind(
         "rwlock", "RWLock", "modes", "readwrite", "rwlock", 'RWLock(redis, "catalogue", ttl=10)',
@@ -105,7 +105,7 @@ KINDS: Final = (
     Kind(
         "rate", "RateLimiter", "semaphore", "rate", "rate_limiter", 'RateLimiter(redis, "api", 100, per=60)', loop=True,
         leased=False, permits=True, guards=False, handed_on=False, replicated=False,
-        untracked="it has no lease", busy="no start is free",
+        untracked="it has no lease", busy="no start is free, or it is paused",
         without=(
             "ttl", "on_lost", "renew", "max_hold", "watchdog", "max_stall", "replicas", "wait_release", "min_uptime",
             "min_hold",

@@ -312,7 +312,10 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
     known = None if retry_after == math.inf else retry_after
     if isinstance(request.obstacle, Full):
         waiting = request.obstacle.waiting
-        text = f"{grantor.kind} {grantor.name!r}: {state}, and its queue is full: {waiting} wait already"
+        full = f"its queue is full: {waiting} wait already" if waiting else "its queue has no room"
+        text = f"{grantor.kind} {grantor.name!r}: {state}, and {full}"
         return QueueFullError(text, name=grantor.name, timeout=timeout, retry_after=known, waiting=waiting)
-    text = f"{grantor.kind} {grantor.name!r}: " + (f"still {state} after {timeout:g} s" if timeout else state)
+    if timeout:
+        state = f"not granted within {timeout:g} s: {state}"
+    text = f"{grantor.kind} {grantor.name!r}: {state}"
     return AcquireTimeoutError(text, name=grantor.name, timeout=timeout, retry_after=known)

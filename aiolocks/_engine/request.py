@@ -66,7 +66,7 @@ class Queued:
 class Busy(NamedTuple):
     """Not granted and not queued: the request does not wait, or its queue is full.
 
-    *young*: as the server has not been up for long enough, and that alone.
+    *young*: True if the only reason is that the server has not been up long enough.
     """
 
     young: bool = False
@@ -76,7 +76,7 @@ Answer = Granted | Queued | Busy
 
 
 class Full(NamedTuple):
-    """A queue in which a newcomer finds no room (W26), and how long the other lease lasts at least."""
+    """A queue in which a newcomer finds no room (W26), and the seconds that the current lease lasts at least."""
 
     waiting: int
     seconds: float

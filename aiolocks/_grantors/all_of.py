@@ -6,7 +6,7 @@ held are renewed like any other. If one is lost, the whole attempt starts again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -84,9 +84,8 @@ class AllOf(Composite):
             try:
                 answer = await OrderedAttempt(self.context, request, self._options).acquire()
                 if isinstance(answer, Busy):  # W26: a queue is full
-                    for part in request.parts:
-                        if part.fence or part.request.unanswered:  # defect: W26-parts
-                            await self._give_back(request, part)
+                    kept = [part for part in request.parts if part.fence or part.request.unanswered]
+                    await self._give_back(request, kept)  # defect: W26-parts
                 return answer
             except LeaseLostError:
                 _replace_all(request)
@@ -114,15 +113,16 @@ class AllOf(Composite):
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-        for part, answer in zip(request.parts, answers, strict=True):
-            if isinstance(answer, Granted):  # defect: P7-granted-parts
-                await self._give_back(request, part)
+        pairs = zip(request.parts, answers, strict=True)
+        taken = [part for part, answer in pairs if isinstance(answer, Granted)]  # defect: P7-granted-parts
+        await self._give_back(request, taken)
         return Busy()
 
-    async def _give_back(self, request: Request, part: Part) -> None:
-        """End a part of a request that is not granted as a whole."""
+    async def _give_back(self, request: Request, parts: Iterable[Part]) -> None:
+        """End parts of a request that is not granted as a whole."""
         until = self.context.clock() + min(GRACE, request.terms.ttl)
-        await end(part).settle(until)
+        for release in [end(part) for part in parts]:
+            await release.settle(until)
 
 
 _MIN_AT_ONCE = 4
@@ -214,11 +214,11 @@ class OrderedAttempt:
             self._request.busy_for(request.retry_after)
             if request.reached:
                 self._request.was_reached()
-        if isinstance(request.obstacle, Full):
+        if granted is not None:  # also if it was refused first, as another script was to hand over more (W21)
+            self._keep(part, granted)
+        elif isinstance(request.obstacle, Full):
             self._request.refused_as(request)
             return False
-        if granted is not None:
-            self._keep(part, granted)
         for state in self._held:
             if not state.validity.held:
                 raise state.error()

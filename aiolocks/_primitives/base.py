@@ -212,7 +212,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
         It is gone if it was not touched in time, or was adopted, dropped or revoked. A lease of several names is
         dropped as a whole when one of them is gone. A process of an older version can adopt it, but not touch or drop
-        it; if one of several names is touched just while such a process adopts, it may get LeaseLostError.
+        it; if a lease of several names is touched while such a process adopts it, that process can get LeaseLostError.
 
         No process holds the lease meanwhile, so nothing stops a body when it is lost. Only its fencing token protects
         what is written under a text: send the token with each write to a resource that rejects smaller ones. It is that
@@ -244,8 +244,8 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
         Returns:
             True if this call ended it. False if it was gone: adopted, dropped or revoked before, or not touched in
-            time. If a reply was lost, True can also mean that it was dropped or revoked by another call meanwhile, or
-            that its time was over. It never means that it was adopted.
+            time. If a reply was lost, True can also mean that another call dropped or revoked the lease, or that it
+            lapsed. It never means that another process adopted it.
 
         Raises:
             ValueError: The text is for another kind, name, prefix or mode, or broken. Nothing was sent.

@@ -55,8 +55,8 @@ class Lock(Acquirable):
             is logged, and nothing is tracked. SWAPDB triggers no hint. A lease is tracked 20 ms after its grant, so
             short ones cost almost nothing.
         max_waiting: Maximum number of callers that wait for the name. If as many wait already, a caller that would have
-            to wait gets QueueFullError at once, and is not queued. None is no bound. 0 never waits. The count is exact
-            up to 500 waiting processes, beyond which the queue is full. A process that is stopped, or has lost its
+            to wait gets QueueFullError at once, and is not queued. None is no bound. 0 never waits. A queue of more
+            than 500 processes counts as full. A process that is stopped, or has lost its
             connection, may not count. Each caller has a bound of its own, and versions without this option have none.
         prefix: Start of every key; no braces.
 

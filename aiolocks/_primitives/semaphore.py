@@ -224,8 +224,8 @@ class Semaphore(Acquirable):
         and `retry_after` of an `AcquireTimeoutError` is never before its end. A pause only extends an earlier one.
         `resume` ends it, and so does the deletion of the semaphore's keys.
 
-        It lasts by the server's clock. After that clock stepped back, it lasts no longer than it was asked for, or than
-        the longest lease; and the permits of a holder that has died can stay taken for as long as the pause.
+        It lasts by the server's clock. If that clock steps back, the pause lasts for *seconds* more at most, or for the
+        time of the longest lease. The permits of a dead holder can then stay taken for as long.
 
         Processes of an older version are paused too. Their `statistics` show a pause as permits, and their `revoke`
         ends it.
@@ -234,12 +234,12 @@ class Semaphore(Acquirable):
             seconds: How long from now on, from 0.001 to a day.
 
         Returns:
-            The seconds that it lasts, which are more if an earlier pause ends later.
+            Seconds until the pause ends: more than *seconds* if an earlier pause ends later.
 
         Raises:
             TypeError, ValueError: *seconds* is no such length of time.
-            RedisError: Not confirmed, so it may be paused. The same after a cancellation. Asking again is harmless: at
-                most it lasts longer by the time between the two.
+            RedisError: Not confirmed, so it may be paused. The same after a cancellation. Asking again is harmless: the
+                pause then ends later by the time between the two calls.
         """
         pause_ms = math.ceil(1000 * check_pause(seconds))
         left = await self._ask_pause(pause_ms) / 1000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from redis.exceptions import RedisError
 
 from .._core.errors import AcquireTimeoutError
-from .._core.kinds import KINDS
+from .._core.kinds import KINDS, Kind
 from .._core.values import Holder
 from .._manager import LockManager
 from . import _arguments, _names
@@ -69,6 +69,9 @@ async def _release(arguments: argparse.Namespace) -> int:
         return _report(arguments, [], 0.0, f"{printable(arguments.name)} is not held", 1)
     if not arguments.json:
         print(*lines(found), sep="\n")
+    [kind] = (kind for kind in KINDS if kind.name == found.kind)
+    if not kind.leased:
+        raise Unusable(f"a {kind.class_name} holds nothing: its starts count until their time is over")
     would = _would(arguments, found)
     if arguments.dry_run:
         return _report(arguments, [], 0.0, f"would {would}", 0)
@@ -76,7 +79,7 @@ async def _release(arguments: argparse.Namespace) -> int:
         print(f"{would[0].upper()}{would[1:]} …", flush=True)
     began = time.monotonic()
     async with manager_of(url) as locks:
-        primitive = _primitive(locks, found, arguments.prefix)
+        primitive = _primitive(locks, kind, found, arguments.prefix)
         kept = _kept(arguments, found)
         try:
             gone = await primitive.revoke(
@@ -144,12 +147,9 @@ def _would(arguments: argparse.Namespace, found: _names.Name) -> str:
     return f"stop its renewal, so that its holders stop and release it; it ends in {left} at the latest"
 
 
-def _primitive(locks: LockManager, found: _names.Name, prefix: str) -> _Revocable:
-    [kind] = (kind for kind in KINDS if kind.name == found.kind)
+def _primitive(locks: LockManager, kind: Kind, found: _names.Name, prefix: str) -> _Revocable:
     if kind.quorum:
         raise Unusable("a Redlock is on several servers: revoke() of the library asks them all")
-    if not kind.leased:
-        raise Unusable(f"a {kind.class_name} holds nothing: its starts count until their time is over")
     given: dict[str, Any] = {"semaphore": {"limit": found.limit or 1}, "once": {"keep": 0}}.get(kind.name, {})
     name = [found.name] if kind.name == "multilock" else found.name
     made: Any = getattr(locks, kind.method)(name, prefix=prefix, **given)

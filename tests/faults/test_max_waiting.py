@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock, QueueFullError, Semaphore
+from aiolocks import Lock, MultiLock, QueueFullError, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import wait_until_only_residue
@@ -14,10 +14,9 @@ from tests.support.primitives import queued
 
 Loss = Literal["reset", "black_hole"]
 
-pytestmark = [
-    pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults,
-    pytest.mark.parametrize("how", get_args(Loss)), pytest.mark.parametrize("kind", [Lock, Semaphore]),
-]  # fmt: skip
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
+each_loss = pytest.mark.parametrize("how", get_args(Loss))
+kinds = pytest.mark.parametrize("kind", [Lock, Semaphore])
 
 
 async def take(kind: Kind, client: Redis, max_waiting: int) -> None:
@@ -25,6 +24,8 @@ async def take(kind: Kind, client: Redis, max_waiting: int) -> None:
         pass
 
 
+@each_loss
+@kinds
 async def test_a_waiter_whose_first_reply_is_lost_stays_in_line(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: Kind
 ) -> None:
@@ -40,6 +41,8 @@ async def test_a_waiter_whose_first_reply_is_lost_stays_in_line(
     await wait_until_only_residue(redis, within=1.0)
 
 
+@each_loss
+@kinds
 async def test_a_refusal_whose_reply_is_lost_is_one_and_leaves_nothing(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: Kind
 ) -> None:
@@ -54,6 +57,8 @@ async def test_a_refusal_whose_reply_is_lost_is_one_and_leaves_nothing(
     await wait_until_only_residue(redis, within=1.0)
 
 
+@each_loss
+@kinds
 async def test_a_caller_that_is_cancelled_before_its_reply_leaves_nothing(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: Kind
 ) -> None:
@@ -66,4 +71,24 @@ async def test_a_caller_that_is_cancelled_before_its_reply_leaves_nothing(
             asking.cancel()
             await asyncio.wait([asking])
         await queued(make(kind, redis, "room", ttl=20), 0)
+    await wait_until_only_residue(redis, within=1.0)
+
+
+async def test_a_name_that_is_granted_after_it_was_refused_is_kept(
+    redis: Redis, client: Redis, proxy: FaultProxy
+) -> None:
+    """P7: its queue began with dead sessions, more than one script looks at (W21), so the first answer was "full"."""
+    lock = MultiLock(client, ["a", "b"], ttl=20, max_waiting=0)
+    async with lock:
+        pass
+    taken = await MultiLock(redis, ["a"], ttl=20, renew=False).acquire()
+    await redis.zadd("aiolocks:multi:{a}:queue", {f"dead{number}": number + 1 for number in range(60)})
+    proxy.delay_requests = 0.3
+    await redis.pexpire("aiolocks:multi:{a}", 450)  # after the first request has found it held
+    lease = await lock.acquire(timeout=10)
+    proxy.delay_requests = 0.0
+    assert await lease.release()
+    assert not await taken.release()
+    async with MultiLock(redis, ["a", "b"]).hold(timeout=0):
+        pass
     await wait_until_only_residue(redis, within=1.0)

@@ -360,6 +360,30 @@ def test_an_interrupt_while_the_loop_begins_is_the_one_that_is_raised_and_one_lo
     assert Counter(program(redis_url, BEGINS).splitlines()) == {"1": 40}
 
 
+HANDLERS = """
+def call(number, frame):
+    try:
+        lock.locked()
+    except RuntimeError:
+        pass  # the thread waits in a call already
+
+signal.signal(signal.SIGALRM, call)
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        random.seed()
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 5e-3))
+        for _ in range(3):
+            lock.locked()
+        os._exit(0)
+    say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_signal_handler_that_makes_a_call_while_the_loop_begins_does_not_stop_the_thread(redis_url: str) -> None:
+    assert Counter(program(redis_url, HANDLERS).splitlines()) == {"0": 40}
+
+
 # Loops around a lease.
 
 FORKS = """

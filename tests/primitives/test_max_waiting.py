@@ -63,7 +63,7 @@ async def test_who_finds_as_many_waiting_is_refused_and_leaves_nothing(make: Mak
         assert isinstance(error, AcquireTimeoutError)
         assert error.retry_after is not None
         assert 0 < error.retry_after <= 30
-        assert f"its queue is full: {error.waiting} wait already" in str(error)
+        assert (f"full: {error.waiting} wait already" if error.waiting else "its queue has no room") in str(error)
     await queued(make(), 2)
     unbounded = as_a_stranger(take(make(max_waiting=2), max_waiting=None))
     await queued(make(), 3)
@@ -242,3 +242,23 @@ async def test_a_call_that_never_waits_has_no_bound_and_a_bad_one_is_an_error(cl
             Lock(client, "orders").hold(max_waiting=given)
         with pytest.raises(error, match="max_waiting must be"):
             await RLock(client, "orders").acquire(max_waiting=given)
+
+
+async def test_the_bound_of_one_once_refuses_no_caller_of_another_of_that_name(client: Redis, stranger: Redis) -> None:
+    """In one process all callers of a name share one request."""
+    began, end = asyncio.Event(), asyncio.Event()
+
+    async def run() -> int:
+        began.set()
+        await end.wait()
+        return 1
+
+    first = asyncio.create_task(Once(client, "rates", keep=0).run(run))
+    await began.wait()
+    bounded = asyncio.create_task(Once(stranger, "rates", keep=0, max_waiting=0).run(run))
+    free = asyncio.create_task(Once(stranger, "rates", keep=0).run(run))
+    with pytest.raises(QueueFullError):
+        await bounded
+    assert not free.done()
+    end.set()
+    assert (await first, await free) == (1, 1)

@@ -177,6 +177,8 @@ class Model:
 
     def _join(self, asker: Asker, by: Session, most: int | None, seen: Seen) -> str:
         """Add an asker that is not granted, if fewer than *most* wait. Otherwise return "full"."""
+        if most:
+            self.dead = 0  # W2: who counts the waiters takes out the dead before them
         if most is not None and self.waiting >= most:
             return "full"
         if most is not None:

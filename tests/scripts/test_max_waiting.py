@@ -72,6 +72,16 @@ def test_dead_sessions_do_not_count(held: Scripts) -> None:
     held.queued("cat", most=6)
 
 
+def test_however_many_dead_sessions_do_not_fill_a_queue(lock: Scripts) -> None:
+    """W2: nothing is handed over while the name is held, so nothing else takes them out."""
+    lock.granted("ann")
+    lock.redis.zadd(lock.key("queue"), {f"dead{number}": number + 1 for number in range(BOUND + 1)})
+    crowd(lock, 1)
+    assert lock.full("cat", 1).waiting == 1
+    lock.queued("cat", most=2)
+    assert lock.redis.zcard(lock.key("queue")) <= 3
+
+
 def test_sessions_that_poll_count(held: Scripts) -> None:
     held.queued("ben", session=poller(5_000), most=1)
     held.full("cat", 1)

@@ -126,6 +126,31 @@ def test_a_pause_outlasts_the_deletion_of_the_hash(semaphore: Scripts) -> None:
     assert semaphore.pause(0)[0] == 1
 
 
+@pytest.mark.parametrize("ended", ["over", "resumed"])
+def test_holders_of_which_nothing_is_known_any_more_count_as_the_limit_after_a_pause(
+    semaphore: Scripts, ended: str
+) -> None:
+    """W21. The pause itself says nothing of them, and the limit may come back meanwhile."""
+    for who in ("ann", "ben"):
+        semaphore.granted(who, limit=3)
+    semaphore.redis.delete(semaphore.key("meta"))
+    semaphore.pause(PAUSE)
+    assert isinstance(semaphore.grant("cat", limit=3, declare=True, wait=False), Busy)
+    if ended == "resumed":
+        semaphore.pause(0)
+    else:
+        lapse(semaphore, b"pause")
+    assert isinstance(semaphore.grant("dan", limit=3, wait=False), Busy)
+
+
+def test_a_pause_whose_terms_were_deleted_is_counted_when_it_is_extended(semaphore: Scripts) -> None:
+    semaphore.granted("ann", limit=3)
+    semaphore.pause(PAUSE)
+    semaphore.redis.delete(semaphore.key("meta"))
+    semaphore.pause(2 * PAUSE)
+    assert isinstance(semaphore.grant("ben", limit=3, declare=True, wait=False), Busy)
+
+
 def test_the_terms_of_a_pause_are_those_of_a_cooling_lease(semaphore: Scripts) -> None:
     """Its fencing token is the last one, in digits: as 1.79e+15 its mark was not known."""
     semaphore.pause(PAUSE)
@@ -225,6 +250,16 @@ def test_what_a_pause_put_on_record_goes_with_the_set(semaphore: Scripts) -> Non
     assert largest(semaphore) == [1, TTL]
 
 
+def test_a_pause_that_an_older_version_ended_leaves_nothing_on_record(semaphore: Scripts) -> None:
+    semaphore.granted("ann")
+    semaphore.pause(24 * _HOUR_MS)
+    semaphore.redis.zrem(semaphore.keys.base, "pause")
+    semaphore.redis.hdel(semaphore.key("meta"), "pause")
+    assert semaphore.statistics().permits == 1
+    weight, ttl_ms = largest(semaphore)
+    assert (weight, TTL - 1_000 < ttl_ms <= TTL) == (1, True)
+
+
 def test_no_lease_is_shortened_after_a_pause(semaphore: Scripts) -> None:
     """P3: one that was renewed during it for longer than all before, and one that is kept by `min_hold`."""
     semaphore.granted("ann", ttl_ms=TTL)
@@ -250,6 +285,17 @@ def test_after_a_step_back_of_the_clock_it_lasts_no_longer_than_any_lease(semaph
     assert 2 * TTL - 1_000 < holders(semaphore)["ann"] <= 2 * TTL
     semaphore.redis.zincrby(semaphore.keys.base, _HOUR_MS, "pause")
     assert semaphore.pause(TTL)[0] <= 2 * TTL, "what it says is true after that, too"
+
+
+def test_to_resume_after_a_step_back_of_the_clock_lets_no_lease_last_for_the_step(semaphore: Scripts) -> None:
+    """P9: else the step would be the largest TTL on record."""
+    semaphore.granted("ann")
+    semaphore.pause(PAUSE)
+    semaphore.redis.zincrby(semaphore.keys.base, _HOUR_MS, token("ann"))
+    semaphore.redis.pexpire(semaphore.keys.base, 2 * _HOUR_MS)
+    assert semaphore.pause(0) == (1, [])
+    assert holders(semaphore)["ann"] <= PAUSE
+    assert largest(semaphore)[1] <= PAUSE
 
 
 @on_server

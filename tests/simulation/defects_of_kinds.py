@@ -57,7 +57,10 @@ OF_PARTS: dict[str, Defect] = {
         ("multilock",),
     ),
     "parts-kept-after-failing": Defect(
-        both(never("P7-granted-parts"), instead("P7-parts", "if part.ended is None and part is parts[-1]:")),
+        both(
+            instead("P7-granted-parts", "taken: list[Part] = []"),
+            instead("P7-parts", "if part.ended is None and part is parts[-1]:"),
+        ),
         ("P7",),
         ("multilock",),
     ),

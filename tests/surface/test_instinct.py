@@ -346,6 +346,13 @@ def test_a_subclass_may_have_an_attribute_of_such_a_name() -> None:
     class Own(hints.NameHints):
         extend = 1
 
+    class Mixin:
+        def close(self) -> int:
+            return 3
+
+    class Both(Own, Mixin): ...
+
+    assert Both().close() == 3
     own: Any = Own()
     own.owner = 2
     assert (own.extend, own.owner) == (1, 2)

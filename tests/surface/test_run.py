@@ -121,7 +121,7 @@ def test_with_a_limit_so_many_run_at_once(start: Start) -> None:
     assert result(start("crowd", "--limit", "2", "--wait", "0", "--", "true"))[0] == 75
     status, output, errors = result(start("crowd", "--limit", "2", "--max-waiting", "0", "--", "echo", "never"))
     assert (status, output) == (75, "")
-    assert errors == "aiolocks run: 'crowd' is held by another caller: 0 wait already\n"
+    assert errors == "aiolocks run: 'crowd' is held by another caller: its queue has no room\n"
     assert result(start("crowd", "--limit", "2", "--max-waiting", "0", "--busy-exit", "9", "--", "true"))[0] == 9
     assert result(start("crowd", "--wait", "0", "--", "true"))[0] == 0  # a lock of that name is another thing
 

@@ -80,7 +80,8 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
             except AcquireTimeoutError as busy:
                 if arguments.busy_exit:
                     why = (
-                        f"{busy.waiting} wait already" if isinstance(busy, QueueFullError)
+                        f"{busy.waiting} wait already" if isinstance(busy, QueueFullError) and busy.waiting
+                        else "its queue has no room" if isinstance(busy, QueueFullError)
                         else f"not acquired within {arguments.wait:g} s"
                     )  # fmt: skip
                     _say(f"{arguments.name!r} is held by another caller: {why}")

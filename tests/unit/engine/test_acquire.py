@@ -246,9 +246,13 @@ async def test_a_turn_that_comes_while_the_request_is_asked_again_ends_the_askin
 def test_what_is_busy_is_said_in_the_words_of_what_was_asked_for() -> None:
     request = Request(30.0, 2, wait=True)
     for kind, timeout, says in [
-        ("lock", 5.0, "lock 'scraper': still held by another holder after 5 s"),
+        ("lock", 5.0, "lock 'scraper': not granted within 5 s: held by another holder"),
         ("lock", 0.0, "lock 'scraper': held by another holder"),
-        ("semaphore", 0.25, "semaphore 'scraper': still too few permits are free after 0.25 s"),
+        (
+            "semaphore",
+            0.25,
+            "semaphore 'scraper': not granted within 0.25 s: too few permits are free, or it is paused",
+        ),
     ]:
         grantor = cast("Grantor", types.SimpleNamespace(kind=kind, name="scraper"))
         error = timed_out(grantor, request, timeout)

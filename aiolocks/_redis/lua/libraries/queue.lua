@@ -183,21 +183,21 @@ local function room_for(entry)
     return
   end
   if not redis.call('ZRANK', queue, session) and redis.call('EXISTS', waiters) == 1 then
-    keep_queue() -- W2: those of this session that were passed over return, and count
+    keep_queue() -- W2: waiters of this session that were passed over return, and count
   end
   return tonumber(string.sub(ticket, 2))
 end
 
 -- W26: returns how many wait, if that is too many for a request that allows *most* of them; else nil. It counts to
--- *most*. Each session in the queue has a waiter, unless it is dead. So no more sessions are looked at than waiters are
--- missing; and if there are as many, all alive, one command says so, which takes a quarter of the time. A queue of more
--- than `MOST_COUNTED` sessions is full.
+-- *most*. Each live session in the queue has a waiter, so it looks at as many sessions as waiters are missing. If there
+-- are that many, all alive, one EXISTS tells it, in a quarter of the time. A queue of more than `MOST_COUNTED` sessions
+-- is full. W2: dead sessions are taken out, or they would fill the queue while nothing is handed over.
 local function crowd(most)
   local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
-  local waiting, from = 0, 0
-  while waiting < most and from < MOST_COUNTED do
+  local waiting, alive, looked_at = 0, 0, 0
+  while waiting < most and alive < MOST_COUNTED and looked_at < 2 * MOST_COUNTED do
     local missing = most - waiting
-    local found = redis.call('ZRANGE', queue, from, math.min(from + missing, MOST_COUNTED) - 1)
+    local found = redis.call('ZRANGE', queue, alive, math.min(alive + missing, MOST_COUNTED) - 1)
     for at, other in ipairs(found) do
       found[at] = lines .. other
     end
@@ -205,7 +205,12 @@ local function crowd(most)
       return most
     end
     for _, line in ipairs(found) do
-      waiting = waiting + redis.call('ZCARD', line) -- defect: W26-waiters
+      local number = redis.call('ZCARD', line) -- defect: W26-waiters
+      if number == 0 then
+        redis.call('ZREM', queue, string.sub(line, #lines + 1)) -- defect: W26-dead
+      else
+        waiting, alive = waiting + number, alive + 1
+      end
       if waiting >= most then
         return waiting
       end
@@ -213,9 +218,9 @@ local function crowd(most)
     if #found == 0 then
       return
     end
-    from = from + #found
+    looked_at = looked_at + #found
   end
-  if most == 0 or redis.call('ZCARD', queue) > MOST_COUNTED then -- defect: W26-sessions
+  if most == 0 or redis.call('ZCARD', queue) > alive then -- defect: W26-sessions
     return waiting
   end
 end

@@ -48,12 +48,14 @@ local function unknown_share()
   return heaviest > 0 and heaviest or limit_in_force -- defect: W21-unknown
 end
 
--- W25: the largest TTL and weight are those of a pause that has ended: from now on they are the most that is left.
+-- W25: the largest TTL and weight still include a pause that has ended. Takes them from the leases that are left.
 local function forget_pause()
   local last = redis.call('ZRANGE', holders, '-1', '-1', 'WITHSCORES')[2]
   longest = math.max((last or now_ms) - now_ms, 0)
-  heaviest = members > 0 and used - members + 1 or 0 -- each other holder has one permit at least
-  redis.call('HSET', meta, 'ttl', longest, other_fields())
+  -- Each other holder has one permit at least. If fewer are counted, the hash was deleted during the pause, and nothing is
+  -- known of them.
+  heaviest = members > 0 and used >= members and used - members + 1 or 0
+  redis.pcall('HSET', meta, 'ttl', longest, other_fields()) -- if that is refused, as at the memory limit, it comes later
   redis.call('PEXPIRE', meta, idle_life(longest))
 end
 

@@ -1,4 +1,4 @@
--- Pause the semaphore, or end its pause: nothing is granted during it, and all that is held stays held (W25). A pause
+-- Pause the semaphore, or end its pause: nothing is granted during it, and held permits stay held (W25). A pause
 -- is a cooling lease with more permits than can be free, so it stops older versions of these scripts too.
 --
 -- KEYS[1]  holders   zset   token -> server time (ms) at which its lease ends
@@ -17,9 +17,10 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed
 if pause_ms == '0' then
   -- slow path
+  can_grant(1) -- P9: after a step back of the clock, no lease lasts longer than the longest -- defect: W25-resume-clock
   local reply = { drop(PAUSE) and 1 or 0 } -- W9: this write is allowed at the memory limit, and then all are
   if unwritten then
-    forget_pause() -- defect: W25-resume
+    end_pause() -- defect: W25-resume
     note()
   end
   hand_over(reply) -- defect: W7-resume
@@ -31,6 +32,10 @@ local ends = now_ms + pause_ms
 local added = redis.call('ZADD', holders, 'GT', ends, PAUSE) -- defect: W25-extends
 members = members + added
 count(ALL_PERMITS, added) -- defect: W25-counted
+if added == 0 and redis.call('HEXISTS', meta, PAUSE) == 0 then
+  -- slow path: the hash was deleted, so the pause was counted as a holder of which nothing is known
+  count(ALL_PERMITS - unknown_share(), 1) -- defect: W25-forgotten
+end
 longest = math.max(longest, pause_ms) -- P9: the clamp would cut it -- defect: W25-ttl
 heaviest = math.max(heaviest, ALL_PERMITS) -- defect: W25-weight
 first_end = math.min(first_end, ends)
@@ -40,6 +45,6 @@ redis.call('HSET', meta, PAUSE, terms, 'fence', newest_text, 'ttl', longest, COU
 keep(pause_ms) -- the keys may be new
 local left_ms = redis.call('ZSCORE', holders, PAUSE) - now_ms
 local reply = { left_ms }
-hand_over(reply) -- W2: which drops dead sessions ahead of the one to notify
+hand_over(reply) -- W2: it drops dead sessions, so that a live one is told
 tell_when(reply, left_ms) -- W18 -- defect: W25-told
 return reply
