@@ -206,7 +206,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W25 holders_of_which_nothing_is_known_any_more_count_as_the_limit_after_a_pause":
             _by(without("W25-unknown"), rows=("server over", "server resumed")),
         "W25 a_pause_that_an_older_version_ended_leaves_nothing_on_record":
-            _by(without("W25-older"), rows=_ONE),
+            _by(without("W25-end"), rows=_ONE),
         "W25 a_pause_whose_terms_were_deleted_is_counted_when_it_is_extended":
             _by(without("W25-forgotten"), rows=_ONE),
         "W25 to_resume_after_a_step_back_of_the_clock_lets_no_lease_last_for_the_step":
@@ -523,7 +523,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "scripts/max_waiting": {
         "W26 a_token_that_is_in_line_is_never_refused": _by(never("W26-in-line"), says="Full("),
         "W26 the_number_that_wait_in_each_session_counts":
-            _by(instead("W26-waiters", "waiting = waiting + 1"), says="Queued("),
+            _by(instead("W26-waiters", "local number = redis.call('EXISTS', line)"), says="Queued("),
         "W26 however_many_dead_sessions_do_not_fill_a_queue": _by(without("W26-dead"), rows=_ONE),
         "W26 more_sessions_than_one_script_counts_are_a_full_queue":
             _by(never("W26-sessions"), rows=_ONE, says="Queued("),

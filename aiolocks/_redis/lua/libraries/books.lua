@@ -118,12 +118,6 @@ local function remove_ended()
         count(share, -number) -- defect: W21-weight
       end
     end
-    for at = 1, shares[ALL_PERMITS] and #ended or 0 do
-      if ended[at] == PAUSE then
-        -- slow path: W25: the pause is over
-        end_pause() -- defect: W25-end
-      end
-    end
   end
   backlog = #ended == MOST
   first_end = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0
@@ -162,8 +156,9 @@ local function settle()
     note()
   end
   if heaviest >= ALL_PERMITS and not redis.call('ZSCORE', holders, PAUSE) then
-    -- slow path: W25: an older version of these scripts has ended a pause, and left what it put on record
-    end_pause() -- defect: W25-older
+    -- slow path: W25: the pause is over, perhaps ended by an older version of these scripts
+    end_pause() -- defect: W25-end
+    note()
   end
 end
 

@@ -194,8 +194,8 @@ end
 -- is full. W2: dead sessions are taken out, or they would fill the queue while nothing is handed over.
 local function crowd(most)
   local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
-  local waiting, alive, looked_at = 0, 0, 0
-  while waiting < most and alive < MOST_COUNTED and looked_at < 2 * MOST_COUNTED do
+  local waiting, alive, sessions_read = 0, 0, 0
+  while waiting < most and alive < MOST_COUNTED and sessions_read < 2 * MOST_COUNTED do
     local missing = most - waiting
     local found = redis.call('ZRANGE', queue, alive, math.min(alive + missing, MOST_COUNTED) - 1)
     for at, other in ipairs(found) do
@@ -218,7 +218,7 @@ local function crowd(most)
     if #found == 0 then
       return
     end
-    looked_at = looked_at + #found
+    sessions_read = sessions_read + #found
   end
   if most == 0 or redis.call('ZCARD', queue) > alive then -- defect: W26-sessions
     return waiting

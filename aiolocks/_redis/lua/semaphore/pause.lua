@@ -32,7 +32,7 @@ local ends = now_ms + pause_ms
 local added = redis.call('ZADD', holders, 'GT', ends, PAUSE) -- defect: W25-extends
 members = members + added
 count(ALL_PERMITS, added) -- defect: W25-counted
-if added == 0 and redis.call('HEXISTS', meta, PAUSE) == 0 then
+if added == 0 and not redis.call('HMGET', meta, PAUSE)[1] then
   -- slow path: the hash was deleted, so the pause was counted as a holder of which nothing is known
   count(ALL_PERMITS - unknown_share(), 1) -- defect: W25-forgotten
 end
