@@ -292,14 +292,16 @@ class Model:
 
     def resume(self, seen: Seen, *, by: Session) -> tuple[bool, list[Handed]]:
         """Return whether that ended a pause, and what was handed over."""
+        if self.paused is not None:
+            self._clamp(seen, surely=True)
         paused, self.paused = self.paused is not None, None
         least, most = self.longest_left(seen)
         if paused:
             self.longest = seen.longest
         self._return_to_line(by)
+        given = max((asker.ttl_ms for line in self.lines.values() for asker in line), default=0)  # or taken back (W9)
         handed = self._hand_over(by, seen)
         if paused:
-            given = max((turn.asker.ttl_ms for turn in handed), default=0)
             assert max(least, 0) <= seen.longest <= max(most, given), "W25: as before the pause"
         return paused, handed
 

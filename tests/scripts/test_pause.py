@@ -250,16 +250,6 @@ def test_what_a_pause_put_on_record_goes_with_the_set(semaphore: Scripts) -> Non
     assert largest(semaphore) == [1, TTL]
 
 
-def test_a_pause_that_an_older_version_ended_leaves_nothing_on_record(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.pause(24 * _HOUR_MS)
-    semaphore.redis.zrem(semaphore.keys.base, "pause")
-    semaphore.redis.hdel(semaphore.key("meta"), "pause")
-    assert semaphore.statistics().permits == 1
-    weight, ttl_ms = largest(semaphore)
-    assert (weight, TTL - 1_000 < ttl_ms <= TTL) == (1, True)
-
-
 def test_no_lease_is_shortened_after_a_pause(semaphore: Scripts) -> None:
     """P3: one that was renewed during it for longer than all before, and one that is kept by `min_hold`."""
     semaphore.granted("ann", ttl_ms=TTL)

@@ -205,8 +205,6 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         ],
         "W25 holders_of_which_nothing_is_known_any_more_count_as_the_limit_after_a_pause":
             _by(without("W25-unknown"), rows=("server over", "server resumed")),
-        "W25 a_pause_that_an_older_version_ended_leaves_nothing_on_record":
-            _by(without("W25-end"), rows=_ONE),
         "W25 a_pause_whose_terms_were_deleted_is_counted_when_it_is_extended":
             _by(without("W25-forgotten"), rows=_ONE),
         "W25 to_resume_after_a_step_back_of_the_clock_lets_no_lease_last_for_the_step":

@@ -118,6 +118,12 @@ local function remove_ended()
         count(share, -number) -- defect: W21-weight
       end
     end
+    for at = 1, shares[ALL_PERMITS] and #ended or 0 do
+      if ended[at] == PAUSE then
+        -- slow path: W25: the pause is over
+        end_pause() -- defect: W25-end
+      end
+    end
   end
   backlog = #ended == MOST
   first_end = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2] or 0
@@ -153,11 +159,6 @@ local function settle()
   if again or first_end - now_ms <= 0 or first_end - now_ms > longest then
     -- slow path
     remove_ended()
-    note()
-  end
-  if heaviest >= ALL_PERMITS and not redis.call('ZSCORE', holders, PAUSE) then
-    -- slow path: W25: the pause is over, perhaps ended by an older version of these scripts
-    end_pause() -- defect: W25-end
     note()
   end
 end

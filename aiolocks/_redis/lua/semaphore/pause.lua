@@ -17,7 +17,9 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed
 if pause_ms == '0' then
   -- slow path
-  can_grant(1) -- P9: after a step back of the clock, no lease lasts longer than the longest -- defect: W25-resume-clock
+  if is_live(PAUSE) then
+    can_grant(1) -- P9: after a step back of the clock no lease lasts longer than any -- defect: W25-resume-clock
+  end
   local reply = { drop(PAUSE) and 1 or 0 } -- W9: this write is allowed at the memory limit, and then all are
   if unwritten then
     end_pause() -- defect: W25-resume
