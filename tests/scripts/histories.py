@@ -153,7 +153,7 @@ class History(ScriptMachine):
         asker = self.asker_of(self.one_of(self.model.holders, number))
         if not self.may_hand_off(asker):
             return
-        secret = f"{asker.who}h{len(self.offers)}w"
+        secret = f"h{len(self.offers)}{asker.who}"  # no token begins another
         self.offers[secret] = replace(asker, who=secret, permits=self.model.holders[asker.who].permits)
 
         def once() -> None:
