@@ -59,7 +59,7 @@ class Face:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name):
-            of = self._of if name in _OF_TEXTS else _ELSEWHERE.get(name)
+            of = self._of if name in _OF_TEXTS and hasattr(self._inner, name) else _ELSEWHERE.get(name)
             if of is not None:
                 raise AsyncOnly(f"aiolocks.sync has no {name!r}: in a coroutine, use aiolocks.{of}")
             if hasattr(type(self), name):

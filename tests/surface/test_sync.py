@@ -209,6 +209,8 @@ def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: L
         with pytest.raises(TypeError, match=named):
             use()
     assert not hasattr(lock, "adopt")
+    with pytest.raises(AttributeError, match="'RateLimiter' object has no attribute 'touch'"):
+        _ = made.rate_limiter("a", 1, per=1).touch
     lease.release()
 
 
