@@ -350,7 +350,7 @@ def _standing_is_known(ballot: Ballot) -> float | None:
 
 def _patience(request: Request, error: QuorumError) -> float:
     """Return the seconds for which attempts are repeated that fail with *error*."""
-    longest = request.terms.ttl if request.reached else PATIENCE
+    longest = request.terms.ttl if request.reached and request.wait else PATIENCE
     if came_too_early(error):
         return max(longest, REPLY_TIMEOUT) if request.wait else 0.0
     return longest

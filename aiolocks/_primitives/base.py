@@ -155,7 +155,8 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
                 task that holds it started this one and most likely waits for it, and there is no timeout.
             LeaseLostError: For an `RLock`: this task is inside a block of it whose lease is lost.
             QuorumError: For a `Redlock`: too few servers answered. It retries for a second at first, for a TTL once
-                enough have answered, and for 10 s where other clients' scripts keep them busy.
+                enough have answered, and for 10 s where other clients' scripts keep them busy; without a wait, for a
+                second.
             RedisError: Redis could not be asked.
 
         After an error or a cancellation nothing stays held that was not before: a lease that may have been granted is
