@@ -10,14 +10,20 @@ is sent, the lease ends with its TTL, which is *per* and `_LATE`.
 """
 
 import asyncio
+import contextlib
 import math
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, TypedDict, final
 
+from redis.exceptions import RedisError
+
+from ._core.background import background
 from ._core.errors import AcquireTimeoutError, LimitMismatchError
 from ._core.hints import NameHints, entered_without_async, explains_misuse
 from ._core.options import UNSET, Duration, Unset, check_permits, check_seconds
 from ._core.values import Statistics
+from ._engine.lease import Lease
 from ._engine.must_await import MustAwait
 from ._grantors.min_hold import MinHold
 from ._primitives.semaphore import Semaphore
@@ -43,6 +49,11 @@ class RateLimiterOptions(TypedDict, total=False):
     acquire_timeout: Duration | None
     max_waiting: int | None
     prefix: str
+
+
+async def _release(lease: Lease) -> None:
+    with contextlib.suppress(RedisError, OSError):  # it ends with its TTL
+        await lease.release()
 
 
 class _Starts(Semaphore):
@@ -143,9 +154,10 @@ class RateLimiter(NameHints):
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         while True:
-            async with self._primitive.hold(permits=cost, timeout=seconds, max_waiting=max_waiting) as lease:
-                if lease.held:
-                    return
+            lease = await self._primitive.acquire(permits=cost, timeout=seconds, max_waiting=max_waiting)
+            _ = background(_release(lease))  # a turn of the loop later, so after the caller has begun
+            if lease.held:
+                return
             # This process stood still after the grant, and it is too late for that start.
             seconds, max_waiting = None if end is None else max(end - loop.time(), 0), None
 
@@ -177,7 +189,7 @@ class RateLimiter(NameHints):
 
         `kept_until` is when the last of these starts counts no longer. The errors are those of `Lock.statistics`.
         """
-        return await self._primitive.statistics()
+        return replace(await self._primitive.statistics(), holders=0)  # a start that was just granted has one still
 
     def _check_cost(self, cost: int) -> None:
         check_permits(cost, "cost")
