@@ -11,7 +11,7 @@ from aiolocks import Lock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE
 from tests.faults.support.residue import wait_until_only_residue
-from tests.support.lateness import in_time
+from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import Acquirable, free, rows_where
 from tests.support.servers import RedisServer
 
