@@ -67,7 +67,7 @@ class _Starts(Semaphore):
     ) -> None:  # fmt: skip
         super().__init__(
             client, name, limit, ttl=seconds + _LATE, acquire_timeout=acquire_timeout, on_lost="flag", renew=False,
-            wait_release=False, max_waiting=max_waiting, prefix=prefix,
+            max_waiting=max_waiting, prefix=prefix,
         )  # fmt: skip
         self._extensions += (MinHold(-math.ceil(1000 * seconds)),)
 

@@ -146,9 +146,7 @@ class Call(Generic[T]):
             while not self._given_up:
                 try:
                     self._give_up(caller)
-                except (
-                    BaseException
-                ):  # the handler of a second signal, pending beside the first, or the loop just ended
+                except BaseException:  # a second signal, pending beside the first, or the loop just ended
                     if self._given_up:
                         raise
             raise

@@ -21,7 +21,18 @@ from aiolocks import (
 from tests.support import clients
 from tests.support.heard import hearing
 from tests.support.inside import secret_of
-from tests.support.primitives import EVERY_ROW, ROWS, SHORT, Make, Row, as_a_stranger, free, queued, rows_where
+from tests.support.primitives import (
+    EVERY_ROW,
+    SHORT,
+    Make,
+    Row,
+    as_a_stranger,
+    exclusive_handed_on_rows,
+    free,
+    handed_on_rows,
+    queued,
+    rows_where,
+)
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -32,14 +43,7 @@ async def scripts_run(redis: Redis) -> int:
     return sum(int(statistics.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("eval", "evalsha"))
 
 
-handed_on = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.kind.handed_on], ids=str, indirect=True)
-
-exclusive = pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.kind.handed_on and row.places == 1], ids=str, indirect=True
-)
-
-
-@handed_on
+@handed_on_rows
 async def test_another_process_goes_on_with_it(make: Make, stranger: Redis) -> None:
     lease = await make(ttl=SHORT).acquire()
     text = await lease.hand_off()
@@ -59,7 +63,7 @@ async def test_another_process_goes_on_with_it(make: Make, stranger: Redis) -> N
     await free(make())
 
 
-@exclusive
+@exclusive_handed_on_rows
 async def test_no_waiter_comes_in_between(make: Make, stranger: Redis) -> None:
     lease = await make().acquire()
     waiting = as_a_stranger(make(client=stranger).acquire())
@@ -74,7 +78,7 @@ async def test_no_waiter_comes_in_between(make: Make, stranger: Redis) -> None:
     assert await next_one.release()
 
 
-@handed_on
+@handed_on_rows
 async def test_an_adopted_lease_of_a_task_that_failed_lapses(make: Make) -> None:
     """Nothing of the library may keep the task, whose traceback refers to the lease."""
     text = await (await make(ttl=SHORT).acquire()).hand_off()
@@ -102,7 +106,7 @@ async def test_the_release_of_an_adopted_lease_of_several_names_asks_once_for_ea
     assert await scripts_run(redis) - before == len(names)
 
 
-@handed_on
+@handed_on_rows
 async def test_a_block_whose_lease_was_handed_off_ends_without_releasing_it(make: Make) -> None:
     lock = make()
     async with lock as lease:
@@ -116,7 +120,7 @@ async def test_a_block_whose_lease_was_handed_off_ends_without_releasing_it(make
     assert await (await lock.adopt(text)).release()
 
 
-@handed_on
+@handed_on_rows
 async def test_of_many_processes_that_adopt_one_gets_the_lease(make: Make, stranger: Redis) -> None:
     text = await (await make().acquire()).hand_off()
     adopters = [make(client=client) for client in (None, stranger) for _ in range(5)]
@@ -130,7 +134,7 @@ async def test_of_many_processes_that_adopt_one_gets_the_lease(make: Make, stran
         await make().adopt(text)
 
 
-@exclusive
+@exclusive_handed_on_rows
 async def test_an_offer_that_no_one_adopts_is_free_after_its_ttl(make: Make, stranger: Redis) -> None:
     lease = await make(ttl=0.2).acquire()
     text = await lease.hand_off(ttl=timedelta(seconds=0.7))
@@ -144,7 +148,7 @@ async def test_an_offer_that_no_one_adopts_is_free_after_its_ttl(make: Make, str
     assert await next_one.release()
 
 
-@handed_on
+@handed_on_rows
 async def test_a_lease_that_is_over_is_not_handed_off(make: Make) -> None:
     lease = await make().acquire()
     await lease.release()
@@ -165,7 +169,7 @@ async def test_a_lease_that_is_over_is_not_handed_off(make: Make) -> None:
     assert await adopted.release()
 
 
-@handed_on
+@handed_on_rows
 async def test_a_bad_ttl_changes_nothing(make: Make) -> None:
     async with make() as lease:
         for bad in (0, -1, float("nan")):
@@ -174,7 +178,7 @@ async def test_a_bad_ttl_changes_nothing(make: Make) -> None:
         assert await lease.renew()
 
 
-@handed_on
+@handed_on_rows
 async def test_a_text_of_another_kind_name_or_prefix_is_refused(row: Row, make: Make, client: Redis) -> None:
     text = await (await make().acquire()).hand_off()
     others = [make("of another name"), make(prefix="other:")]
@@ -189,7 +193,7 @@ async def test_a_text_of_another_kind_name_or_prefix_is_refused(row: Row, make: 
     assert await adopted.release()
 
 
-@handed_on
+@handed_on_rows
 async def test_a_broken_text_is_refused(make: Make) -> None:
     text = await (await make().acquire()).hand_off()
     flipped = text[:-9] + ("A" if text[-9] != "A" else "B") + text[-8:]
@@ -203,7 +207,7 @@ async def test_a_broken_text_is_refused(make: Make) -> None:
     assert await (await make().adopt(text)).release()
 
 
-@handed_on
+@handed_on_rows
 async def test_the_text_has_no_token_and_no_url_and_shows_nowhere(make: Make) -> None:
     lease = await make().acquire()
     token = lease.token
@@ -221,7 +225,7 @@ async def test_the_text_has_no_token_and_no_url_and_shows_nowhere(make: Make) ->
     assert await adopted.release()
 
 
-@handed_on
+@handed_on_rows
 async def test_a_hand_off_waits_for_a_guard_on_its_way_and_the_adopter_guards_again(
     make: Make, row: Row, client: Redis
 ) -> None:
@@ -244,7 +248,7 @@ async def test_a_hand_off_waits_for_a_guard_on_its_way_and_the_adopter_guards_ag
 
 
 @pytest.mark.rest
-@handed_on
+@handed_on_rows
 async def test_a_cancelled_hand_off_or_adoption_leaves_nothing_held(make: Make) -> None:
     for turns in range(6):
         lease = await make().acquire()
@@ -269,7 +273,7 @@ async def test_a_cancelled_hand_off_or_adoption_leaves_nothing_held(make: Make) 
         await free(make())
 
 
-@handed_on
+@handed_on_rows
 async def test_a_lease_that_is_handed_off_ends_once_for_its_listeners_whether_it_is_adopted_or_not(make: Make) -> None:
     with hearing() as heard:
         await (await make(ttl=SHORT).acquire()).hand_off()
@@ -301,7 +305,7 @@ async def test_a_lease_that_is_handed_off_ends_once_for_its_listeners_whether_it
     await free(make())
 
 
-@exclusive
+@exclusive_handed_on_rows
 async def test_min_hold_of_an_adopted_lease_counts_from_the_adoption(make: Make) -> None:
     lease = await make(min_hold=60).acquire()
     text = await lease.hand_off()

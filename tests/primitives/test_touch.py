@@ -11,13 +11,14 @@ from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, LockManager,
 from tests.support.heard import hearing
 from tests.support.primitives import (
     EVERY_ROW,
-    ROWS,
     SHORT,
     Acquirable,
     Make,
     Row,
     as_a_stranger,
+    exclusive_handed_on_rows,
     free,
+    handed_on_rows,
     queued,
     rows_where,
     until,
@@ -26,14 +27,8 @@ from tests.support.primitives import (
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
 
-handed_on = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.kind.handed_on], ids=str, indirect=True)
 
-exclusive = pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.kind.handed_on and row.places == 1], ids=str, indirect=True
-)
-
-
-@handed_on
+@handed_on_rows
 async def test_a_touch_by_another_process_extends_the_lease_under_the_same_text(make: Make, stranger: Redis) -> None:
     lease = await make(ttl=SHORT).acquire()
     text = await lease.hand_off()
@@ -49,7 +44,7 @@ async def test_a_touch_by_another_process_extends_the_lease_under_the_same_text(
     await free(make())
 
 
-@exclusive
+@exclusive_handed_on_rows
 async def test_a_lease_that_is_no_longer_touched_goes_to_the_next_waiter(make: Make, stranger: Redis) -> None:
     text = await (await make(ttl=60).acquire()).hand_off(ttl=0.1)  # the TTL in the text is shorter than what is left
     await make().drop(text)
@@ -68,7 +63,7 @@ async def test_a_lease_that_is_no_longer_touched_goes_to_the_next_waiter(make: M
     assert await next_one.release()
 
 
-@exclusive
+@exclusive_handed_on_rows
 async def test_a_drop_ends_it_at_once_and_only_once(make: Make, stranger: Redis) -> None:
     text = await (await make(min_hold=60).acquire()).hand_off()
     waiting = as_a_stranger(make(client=stranger).acquire(timeout=10))
@@ -85,7 +80,7 @@ async def test_a_drop_ends_it_at_once_and_only_once(make: Make, stranger: Redis)
     assert await next_one.release()
 
 
-@handed_on
+@handed_on_rows
 async def test_an_adoption_ends_the_text(make: Make, stranger: Redis) -> None:
     text = await (await make().acquire()).hand_off()
     adopted = await make(client=stranger).adopt(text)
@@ -101,7 +96,7 @@ async def test_an_adoption_ends_the_text(make: Make, stranger: Redis) -> None:
     await free(make())
 
 
-@handed_on
+@handed_on_rows
 async def test_revoking_ends_it_at_once_and_the_next_touch_returns_none(make: Make, stranger: Redis) -> None:
     text = await (await make(ttl=60).acquire()).hand_off()
     assert await make().touch(text) is not None
@@ -115,7 +110,7 @@ async def test_revoking_ends_it_at_once_and_the_next_touch_returns_none(make: Ma
     assert not await make().locked()
 
 
-@handed_on
+@handed_on_rows
 async def test_of_many_calls_at_once_one_ends_the_lease(make: Make, stranger: Redis) -> None:
     text = await (await make().acquire()).hand_off()
     locks = [make(client=client) for client in (None, stranger) for _ in range(4)]
@@ -123,7 +118,7 @@ async def test_of_many_calls_at_once_one_ends_the_lease(make: Make, stranger: Re
     await free(make())
 
 
-@handed_on
+@handed_on_rows
 async def test_touches_and_drops_beside_an_adoption_leave_it_whole_or_end_it(make: Make, stranger: Redis) -> None:
     """Whichever comes first; a touch alone never keeps an adopter from the lease."""
     for turns in range(8):
@@ -153,7 +148,7 @@ def _every_use(lock: Acquirable) -> list[Callable[[str], Awaitable[object]]]:
     return [lock.touch, lock.drop]
 
 
-@handed_on
+@handed_on_rows
 async def test_a_text_of_another_lock_or_a_broken_one_is_refused(make: Make, row: Row, client: Redis) -> None:
     text = await (await make().acquire()).hand_off()
     rows = rows_where(lambda kind: kind.handed_on and kind is not row.kind).values()

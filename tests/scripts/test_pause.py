@@ -304,6 +304,17 @@ def test_it_works_at_the_memory_limit(full: Scripts) -> None:
     assert full.statistics().permits == 1
 
 
+@on_server
+def test_to_resume_at_the_memory_limit_works_after_a_step_back_of_the_clock(semaphore: Scripts) -> None:
+    """W9: the first write is one that Redis allows there, and not the cut of the leases."""
+    semaphore.granted("ann")
+    semaphore.pause(PAUSE)
+    ends_in(semaphore, "ann", _HOUR_MS)
+    with configured(semaphore, maxmemory=1, maxmemory_policy="noeviction"):
+        assert semaphore.pause(0) == (1, [])
+    assert holders(semaphore)["ann"] <= PAUSE
+
+
 def test_to_resume_hands_over_all_that_is_free(semaphore: Scripts) -> None:
     """W7: to the waiters of the asking session in the reply, and to others by message."""
     semaphore.granted("ann")

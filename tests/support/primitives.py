@@ -245,6 +245,12 @@ limited_rows = _each(ROWS)
 exclusive_rows = _each(row for row in ROWS if row.places == 1)
 """For promises that one lease excludes all others of its name."""
 
+handed_on_rows = _each(row for row in EVERY_ROW if row.kind.handed_on)
+"""For promises about leases that go from one process to another."""
+
+exclusive_handed_on_rows = _each(row for row in ROWS if row.kind.handed_on and row.places == 1)
+"""The same, where one lease excludes all others."""
+
 
 @final
 class Make:

@@ -17,11 +17,10 @@ redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed
 if pause_ms == '0' then
   -- slow path
-  if is_live(PAUSE) then
-    can_grant(1) -- P9: after a step back of the clock no lease lasts longer than any -- defect: W25-resume-clock
-  end
   local reply = { drop(PAUSE) and 1 or 0 } -- W9: this write is allowed at the memory limit, and then all are
   if unwritten then
+    local latest = clamp() -- P9: after a step back of the clock -- defect: W25-resume-clock
+    first_end = latest and math.min(first_end, latest) or first_end
     end_pause() -- defect: W25-resume
     note()
   end
@@ -47,6 +46,6 @@ redis.call('HSET', meta, PAUSE, terms, 'fence', newest_text, 'ttl', longest, COU
 keep(pause_ms) -- the keys may be new
 local left_ms = redis.call('ZSCORE', holders, PAUSE) - now_ms
 local reply = { left_ms }
-hand_over(reply) -- W2: it drops dead sessions, so that a live one is told
+hand_over(reply) -- W2: it drops dead sessions, so that `tell_when` finds a live one
 tell_when(reply, left_ms) -- W18 -- defect: W25-told
 return reply
