@@ -29,6 +29,7 @@ class ElectionOptions(TypedDict, total=False):
     replicas: Replicas
     min_uptime: Duration
     track: bool
+    note: str | None
     prefix: str
 
 
@@ -68,7 +69,7 @@ class Election(NameHints):
         ttl: Seconds until a leader is replaced whose process has died. At least 0.1.
         max_hold: Seconds after which a leader is no longer renewed, so that a hung one cannot lead for ever. It loses
             the lease and stands again.
-        watchdog, max_stall, replicas, min_uptime, track, prefix: See `Lock`.
+        watchdog, max_stall, replicas, min_uptime, track, note, prefix: See `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or an option of `Lock` that makes no sense here.
@@ -80,11 +81,12 @@ class Election(NameHints):
         self, client: Client, name: str, *,
         ttl: Duration = 30.0, max_hold: Duration | None = None, watchdog: Literal["task", "thread"] = "task",
         max_stall: Duration = 60.0, replicas: Replicas = 0, min_uptime: Duration = 0.0, track: bool = False,
-        prefix: str = "aiolocks:",
+        note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
-            ttl, None, "cancel", True, max_hold, watchdog, max_stall, replicas, True, min_uptime, 0.0, track
-        )
+            ttl, None, "cancel", True, max_hold, watchdog, max_stall, replicas, True, min_uptime, 0.0, track, None,
+            note,
+        )  # fmt: skip
         self._primitive = _Office(client, name, prefix, options)
         self._ttl = options.ttl
         self._candidacy: Candidacy | None = None
@@ -200,13 +202,14 @@ class Election(NameHints):
         return await self._primitive.waiters()
 
     async def revoke(
-        self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
-    ) -> tuple[Holder, ...]:
+        self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None,
+        reason: str | None = None,
+    ) -> tuple[Holder, ...]:  # fmt: skip
         """Stop the leader, in any process. Wait until it has let go, and the next is elected; see `Lock.revoke`.
 
         The process that led stands again, at the end of the queue.
         """
-        return await self._primitive.revoke(fencing_token=fencing_token, force=force, timeout=timeout)
+        return await self._primitive.revoke(fencing_token=fencing_token, force=force, timeout=timeout, reason=reason)
 
     if not TYPE_CHECKING:  # type checkers know without it
         __aenter__ = __aexit__ = __enter__ = __exit__ = held_by_mode

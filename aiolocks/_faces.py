@@ -205,6 +205,7 @@ class Lease(Block):
     wait_lost = waits(AsyncLease.wait_lost)
     renew = waits(AsyncLease.renew)
     guard = waits(AsyncLease.guard)
+    note = waits(AsyncLease.note)
     release = waits(AsyncLease.release, certain=True)
     hand_off = waits(AsyncLease.hand_off)
     downgrade = waits(AsyncLease.downgrade)

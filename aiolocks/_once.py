@@ -40,6 +40,7 @@ class OnceOptions(TypedDict, total=False):
     min_uptime: Duration
     track: bool
     max_waiting: int | None
+    note: str | None
     prefix: str
 
 
@@ -91,7 +92,7 @@ class Once(NameHints):
         max_hold: Seconds after which a runner's lease is no longer renewed, so that a hung function is cancelled.
         max_waiting: Maximum number of processes that wait for a runner in another process. If as many wait already,
             the callers of this process get QueueFullError.
-        watchdog, max_stall, replicas, min_uptime, track, prefix: As for a `Lock`.
+        watchdog, max_stall, replicas, min_uptime, track, note, prefix: As for a `Lock`.
 
     Raises:
         TypeError: A wrong type, a synchronous client, or an option of `Lock` that makes no sense here: `on_lost`,
@@ -104,12 +105,13 @@ class Once(NameHints):
         self, client: Client, name: str, *, keep: Duration,
         ttl: Duration = 30.0, acquire_timeout: Duration | None = None, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
-        min_uptime: Duration = 0.0, track: bool = False, max_waiting: int | None = None, prefix: str = "aiolocks:",
+        min_uptime: Duration = 0.0, track: bool = False, max_waiting: int | None = None, note: str | None = None,
+        prefix: str = "aiolocks:",
         errors: Literal["share", "retry"] = "share", dumps: Dumps = _dumps, loads: Loads = json.loads,
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, "cancel", True, max_hold, watchdog, max_stall, replicas, True, min_uptime, 0.0, track,
-            max_waiting,
+            max_waiting, note,
         )  # fmt: skip
         if errors not in ("share", "retry"):
             raise ValueError(f'errors must be "share" or "retry", not {errors!r}')
@@ -203,10 +205,11 @@ class Once(NameHints):
         return await self._primitive.waiters()
 
     async def revoke(
-        self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
-    ) -> tuple[Holder, ...]:
+        self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None,
+        reason: str | None = None,
+    ) -> tuple[Holder, ...]:  # fmt: skip
         """Stop the runner, whose function is cancelled; then the next caller runs. See `Lock.revoke`."""
-        return await self._primitive.revoke(fencing_token=fencing_token, force=force, timeout=timeout)
+        return await self._primitive.revoke(fencing_token=fencing_token, force=force, timeout=timeout, reason=reason)
 
     def _check_open(self) -> None:
         closing = self._primitive._closing

@@ -192,7 +192,7 @@ class _Instruments:
 
     def note(self, event: Event) -> None:
         """Start or end spans for *event* now, and queue it to be counted."""
-        kind, name, primitive, seconds, _, number = event
+        kind, name, primitive, seconds, _, number, _ = event
         series = self._cached.get((primitive, name)) or self._series_of(primitive, name)
         self._uncounted.append((kind, series, seconds, number))
         if kind in _ENDS_WAIT:
@@ -205,6 +205,8 @@ class _Instruments:
             span, began = traced_lease
             if kind in _ENDS_HOLD:
                 self._spans.pop(number, None)
+                if event.note:
+                    span.set_attribute("aiolocks.note", event.note)
                 _end(span, kind, began + round(seconds * 1e9))
             elif kind in ("renewal_failed", "stalled"):
                 span.add_event(f"aiolocks.{kind}")
@@ -243,11 +245,13 @@ class _Instruments:
         """
         now_ns = time.time_ns()
         began = now_ns - round(event.seconds * 1e9)
-        span = self._tracer.start_span(f"acquire {series.label}", attributes=series.attributes, start_time=began)
+        noted = {"aiolocks.note": event.note} if event.note else {}  # of a span, never of a metric
+        named = {**series.attributes, **noted}
+        span = self._tracer.start_span(f"acquire {series.label}", attributes=named, start_time=began)
         _end(span, event.kind, now_ns)
         if event.kind != "acquired":
             return span, now_ns
-        attributes: dict[str, Any] = {**series.attributes, "aiolocks.fencing_token": event.fencing_token}
+        attributes: dict[str, Any] = {**named, "aiolocks.fencing_token": event.fencing_token}
         return self._tracer.start_span(f"hold {series.label}", attributes=attributes, start_time=now_ns), now_ns
 
     def _series_of(self, primitive: str, name: str) -> _Series:
@@ -330,7 +334,8 @@ def instrument(
       `aiolocks.events.Event`, except ``waiting``.
 
     Spans are ``acquire NAME`` and ``hold NAME``, both children of the current span of the task that acquires, if that
-    span is recorded. A lock starts no trace. The span of a lease can end after its parent.
+    span is recorded. A lock starts no trace. The span of a lease can end after its parent. A note of a lease is the
+    attribute ``aiolocks.note`` of its spans, and of no metric.
 
     Args:
         meter_provider: Provider of the metrics. Left out, the global one.

@@ -163,6 +163,7 @@ class ElectionOptions(TypedDict, total=False):
     max_hold: Duration | None
     replicas: Replicas
     min_uptime: Duration
+    note: str | None
     prefix: str
 
 

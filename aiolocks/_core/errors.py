@@ -19,6 +19,8 @@ from typing import Any
 
 from redis import exceptions as redis_exceptions
 
+from .values import Holder
+
 
 class LockError(redis_exceptions.LockError):
     """The base class of all errors below.
@@ -52,12 +54,19 @@ class AcquireTimeoutError(LockError, TimeoutError):
             known, because that lease has no expiry. During a `pause` of a semaphore, it is the time until the pause
             ends, or until the lease does if that is later and no permits are free. For a `RateLimiter`, it is the time
             until the next start can be free.
+        holders: Who held the name 50 ms before the timeout: a tuple of `Holder`. Of several names or levels, only the
+            one that the caller waited for counts. None means that Redis was not asked, as for a timeout of a second or
+            less, or did not answer in time. The text of the error describes the first few of them.
     """
 
-    def __init__(self, message: str, *, name: str, timeout: float, retry_after: float | None) -> None:
+    def __init__(
+        self, message: str, *, name: str, timeout: float, retry_after: float | None,
+        holders: tuple[Holder, ...] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message, name=name)
         self.timeout = timeout
         self.retry_after = retry_after
+        self.holders = holders
 
 
 class QueueFullError(AcquireTimeoutError):
@@ -78,7 +87,8 @@ class LeaseLostError(LockError, redis_exceptions.LockNotOwnedError):
 
     Attributes:
         fencing_token: The fencing token of the lost lease.
-        reason: Why it was lost, in a few words.
+        reason: Why it was lost, in a few words. It begins with "revoked" if an operator ended the lease: "revoked", or
+            "revoked: deploy 1.7" after ``lock.revoke(reason="deploy 1.7")``.
     """
 
     def __init__(self, message: str, *, name: str, fencing_token: int, reason: str) -> None:

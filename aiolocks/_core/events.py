@@ -60,6 +60,8 @@ class Event(NamedTuple):
         fencing_token: The fencing token of the lease; 0 if there is none yet. In ``handed_over``, that of the waiter.
         acquisition: A number that is common to all events of one acquisition and its lease, and unique in this process.
             0 for ``handed_over``, ``limit_differs``, ``paused`` and ``polling``.
+        note: What the lease is for: the option `note`, or what `lease.note` was called with last; None without one. It
+            is as its author wrote it. Do not make it a label of a metric, as there are many.
     """
 
     kind: Kind
@@ -68,9 +70,10 @@ class Event(NamedTuple):
     seconds: float = 0.0
     fencing_token: int = 0
     acquisition: int = 0  # the class is a tuple, as a frozen dataclass takes three times as long to make
+    note: str | None = None
 
 
-new: Callable[[type[Event], tuple[Kind, str, str, float, int, int]], Event] = untyped(tuple).__new__
+new: Callable[[type[Event], tuple[Kind, str, str, float, int, int, str | None]], Event] = untyped(tuple).__new__
 """Makes an event from all its fields, in half the time of `Event`."""
 
 

@@ -108,7 +108,7 @@ KINDS: Final = (
         untracked="it has no lease", busy="no start is free, or it is paused",
         without=(
             "ttl", "on_lost", "renew", "max_hold", "watchdog", "max_stall", "replicas", "wait_release", "min_uptime",
-            "min_hold",
+            "min_hold", "note",
         ),
     ),
     Kind(

@@ -15,6 +15,9 @@ _warned_of_milliseconds = False
 MIN_TTL = 0.1
 """Minimum TTL in seconds. With less, the network's own delays would use up the lease."""
 
+MAX_NOTE = 200
+"""Maximum number of characters of a note."""
+
 Duration = float | timedelta
 """A length of time as callers give it: a number of seconds, or a timedelta. Only this file makes a float of it."""
 
@@ -36,6 +39,7 @@ class RedlockOptions(TypedDict, total=False):
     wait_release: bool
     min_uptime: Duration
     min_hold: Duration
+    note: str | None
     prefix: str
 
 
@@ -81,6 +85,7 @@ class Options:
     min_hold: float
     track: bool
     max_waiting: int | None
+    note: str | None
 
     renewed_in_loop: bool = field(init=False)
     needed_uptime: int = field(init=False)
@@ -94,7 +99,7 @@ class Options:
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
-        max_waiting: int | None = None,
+        max_waiting: int | None = None, note: str | None = None,
     ) -> None:  # fmt: skip
         """Check and convert the caller's options.
 
@@ -127,10 +132,11 @@ class Options:
             "max_stall": _above_zero("max_stall", max_stall), "min_uptime": uptime, "min_hold": hold,
             "on_lost": on_lost, "renew": renew, "watchdog": watchdog, "replicas": replicas,
             "wait_release": wait_release, "track": track, "max_waiting": check_max_waiting(max_waiting),
+            "note": check_note(note),
             "renewed_in_loop": renew and watchdog == "task",
             # Redis takes the difference of two times, each cut to a second: up to one second less is true of it.
             "needed_uptime": math.ceil(uptime) + 1 if uptime else 0, "min_hold_ms": math.ceil(hold * 1000),
-            "extends": bool(replicas or uptime or hold or max_waiting is not None),
+            "extends": bool(replicas or uptime or hold or max_waiting is not None or note),
         }  # fmt: skip
         for name, value in values.items():
             object.__setattr__(self, name, value)  # a frozen class forbids the usual way
@@ -204,6 +210,16 @@ def check_max_waiting(max_waiting: int | None) -> int | None:
     if max_waiting is not None and not 0 <= max_waiting <= 10**9:
         raise ValueError(f"max_waiting must be between 0 and 1,000,000,000, or None for no bound, not {max_waiting!r}")
     return max_waiting
+
+
+def check_note(note: str | None, what: str = "note") -> str | None:
+    """Return a text that other processes get to see, or raise TypeError or ValueError."""
+    given: object = note
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"{what} must be a str or None, not {type(given).__name__}")
+    if note is not None and len(note) > MAX_NOTE:
+        raise ValueError(f"{what} must have at most {MAX_NOTE} characters, not {len(note)}")
+    return note
 
 
 def _check_count(what: str, value: int, largest: int, shown: str) -> None:

@@ -64,5 +64,10 @@ def digest_of(token: bytes) -> bytes:
     return hashlib.sha1(hashed, usedforsecurity=False).hexdigest()[:16].encode()
 
 
+def note_field(digest: bytes) -> bytes:
+    """Return the field of a session's key with the note of the lease whose names are in the field *digest* (W23)."""
+    return digest + b"n"
+
+
 def own_part(token: bytes) -> bytes:
     return token[SESSION:]

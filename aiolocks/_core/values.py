@@ -7,6 +7,7 @@ That session's own key says on which host and in which process it is, and what t
 import json
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, final
@@ -48,9 +49,12 @@ class Holder:
     Attributes:
         host: The holder's host. None if its session has not published it, or may not write its own key.
         pid: The holder's process on that host; None as for *host*.
-        holder: The ``holder=`` label of its `LockManager`. None until the first renewal, after a third of the TTL:
-            leases that end before that publish nothing of themselves.
+        holder: The ``holder=`` label of its `LockManager`. None until the lease has lasted for half a second, because
+            shorter leases publish nothing of themselves.
         task: The name of the asyncio task that acquired the lease; None as for *holder*.
+        note: What the lease is for: the option `note`, or what `lease.note` was called with last. None without one, as
+            for *holder*, and for a process of an older version. A new note is seen after 2 s at the latest. It is as
+            its author wrote it, so escape it before you show it.
         since: When the lease was granted, by the server's clock; None if that is not known.
         remaining: Seconds until it ends unless it is renewed, by the server's clock; infinity if it never ends.
         permits: Permits of a semaphore that it holds; 1 for any other primitive.
@@ -68,6 +72,7 @@ class Holder:
     permits: int
     mode: str | None
     fencing_token: int
+    note: str | None = None
 
 
 @final
@@ -78,12 +83,14 @@ class Waiter:
     Attributes:
         host: The waiter's host; None as for a `Holder`.
         pid: The waiter's process on that host; None as for *host*.
-        holder: The ``holder=`` label of its `LockManager`; None until it has waited for a while.
+        holder: The ``holder=`` label of its `LockManager`; None until it has waited for half a second.
         task: The name of the asyncio task that waits; None as for *holder*.
+        note: What it waits for the lease for, as for a `Holder`.
         since: When it asked, by the server's clock. None if that is not known, as for a waiter that passes the queue.
         waiting: Seconds since then, by the server's clock; 0.0 if that is not known.
         permits: Permits of a semaphore that it waits for; 1 for any other primitive.
         mode: As for a `Holder`.
+        position: Number of waiters in front of it in the queue of its name: 0 is next.
     """
 
     host: str | None
@@ -94,6 +101,33 @@ class Waiter:
     waiting: float
     permits: int
     mode: str | None
+    note: str | None = None
+    position: int = 0
+
+
+def printable(text: str) -> str:
+    """Return *text* with control characters escaped, because they could move a terminal's cursor."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+_SHOWN = 3
+"""Maximum number of holders that the text of an error describes."""
+
+
+def described(holders: Sequence[Holder], now: datetime) -> str:
+    """Return the holders in a few words, for errors: ``billing on web-3 (pid 812) for 41 s: May's report``."""
+    each = [_described(holder, now) for holder in holders[:_SHOWN]]
+    more = len(holders) - _SHOWN
+    return ", by ".join(each) + (f", and by {more} more" if more > 0 else "")
+
+
+def _described(holder: Holder, now: datetime) -> str:
+    where = f"{holder.host} (pid {holder.pid})" if holder.host else "an unknown process"
+    who = holder.holder or holder.task
+    text = f"{who} on {where}" if who and holder.host else who or where
+    if holder.since is not None:
+        text += f" for {max((now - holder.since).total_seconds(), 0.0):.0f} s"
+    return printable(f"{text}: {holder.note}" if holder.note else text)
 
 
 _START = "lease1."

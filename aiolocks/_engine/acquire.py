@@ -5,10 +5,12 @@ undo of the request begins before the caller learns of it (P7). It goes on in th
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from redis.exceptions import RedisError
@@ -20,6 +22,7 @@ from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError, QueueFullError
 from .._core.kinds import BUSY, HELD
 from .._core.options import Options
+from .._core.values import Holder, described
 from .._redis.clients import place_of
 from .closing import Closing, closed_error
 from .context import Context, Grantor
@@ -32,6 +35,12 @@ from .request import Answer, Busy, Full, Granted, Queued, Request, WithdrawnErro
 
 if TYPE_CHECKING:
     from .block import ExitHandle
+
+_ASKED_FROM = 1.0
+"""Seconds that a caller must be willing to wait for its timeout to say who held the name."""
+
+_ASKED_BEFORE = 0.05
+"""Seconds before the timeout at which Redis is asked for that."""
 
 L = TypeVar("L")
 B = TypeVar("B")
@@ -59,6 +68,8 @@ class Acquisition:
     _trouble: Exception | None = field(default=None, init=False)
     """Why Redis could not be asked at the last attempt."""
     _report: Report | None = field(default=None, init=False)
+    _blockers: tuple[Holder, ...] = field(init=False)
+    """Who held it when the caller's time was nearly over; unset if that is not known, as in nearly all acquisitions."""
 
     @property
     def what(self) -> str:
@@ -227,8 +238,27 @@ class Acquisition:
         wait = self.wait_granted() if confirming is None else self._wait_confirmed(confirming)
         if not self.timeout:
             return await wait
-        async with asyncio.timeout(self.timeout):
-            return await wait
+        if self.timeout <= _ASKED_FROM:
+            async with asyncio.timeout(self.timeout):
+                return await wait
+        # Two timers in a row, as one more beside the usual one would cost callers that need not wait.
+        end = self.context.loop.time() + self.timeout
+        async with asyncio.timeout(None) as limit:
+            nearly_over = self.context.loop.call_at(end - _ASKED_BEFORE, self._nearly_over, limit, end)
+            try:
+                return await wait
+            finally:
+                nearly_over.cancel()
+
+    def _nearly_over(self, limit: asyncio.Timeout, end: float) -> None:
+        """Ask who holds it, and let the wait end at *end*."""
+        limit.reschedule(end)
+        self.context.spawn(self._ask_blockers())
+
+    async def _ask_blockers(self) -> None:
+        with contextlib.suppress(RedisError, OSError, TimeoutError):  # the error then says less
+            async with asyncio.timeout(_ASKED_BEFORE + GRACE):
+                self._blockers = await self.grantor.blockers(self.request)
 
     async def _wait_confirmed(self, option: Extension) -> Granted | None:
         """Wait for the grant, and until the *option* that asks for more has confirmed it."""
@@ -289,7 +319,8 @@ class Acquisition:
         """Return the error to raise when the caller's time is over, by the known reason."""
         request = self.request
         if request.retry_after is not None:
-            return timed_out(self.grantor, request, self.timeout or 0.0)
+            blockers: tuple[Holder, ...] | None = getattr(self, "_blockers", None)
+            return timed_out(self.grantor, request, self.timeout or 0.0, blockers)
         trouble = self._trouble or request.obstacle
         if isinstance(trouble, Exception):
             return trouble
@@ -304,8 +335,10 @@ class Acquisition:
         return min(self.timeout, REPLY_TIMEOUT) if self.timeout else REPLY_TIMEOUT
 
 
-def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTimeoutError:
-    """Return the error for a caller that another holder has kept waiting."""
+def timed_out(
+    grantor: Grantor, request: Request, timeout: float, holders: tuple[Holder, ...] | None = None
+) -> AcquireTimeoutError:
+    """Return the error for a caller that another holder has kept waiting: *holders*, if that was asked."""
     state = BUSY.get(grantor.kind, HELD)
     state += "".join(extension.other_obstacle() for extension in request.extensions)
     retry_after = request.terms.ttl if request.retry_after is None else request.retry_after
@@ -317,5 +350,8 @@ def timed_out(grantor: Grantor, request: Request, timeout: float) -> AcquireTime
         return QueueFullError(text, name=grantor.name, timeout=timeout, retry_after=known, waiting=waiting)
     if timeout:
         state = f"not granted within {timeout:g} s: {state}"
+    if holders:
+        now = datetime.fromtimestamp(request.server_time(grantor.context.clock()) / 1e6, UTC)
+        state += f"; held by {described(holders, now)}"
     text = f"{grantor.kind} {grantor.name!r}: {state}"
-    return AcquireTimeoutError(text, name=grantor.name, timeout=timeout, retry_after=known)
+    return AcquireTimeoutError(text, name=grantor.name, timeout=timeout, retry_after=known, holders=holders)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 from .._core.background import background
 from .._core.options import Duration
 from .._core.tokens import fresh_session, tokens_of
+from .._core.values import Holder
 from .._redis.clients import Pool
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
@@ -44,6 +45,9 @@ class Services(Protocol):
     async def hand_off(self, state: "LeaseState", ttl: Duration | None) -> str:
         """See `Lease.hand_off`."""
         ...
+
+    def noted(self, request: Request) -> None:
+        """The note of a lease has changed."""
 
     def connected(self) -> None:
         """There is a new link. Called before the requests that wait for it are sent."""
@@ -205,6 +209,10 @@ class Grantor(Protocol):
 
     def obstacle(self, request: Request) -> BaseException | None:
         """Return why a part of *request* is not undone yet, if it has parts and the reason is known."""
+
+    def blockers(self, request: Request) -> Awaitable[tuple[Holder, ...]]:
+        """Ask who holds what *request* waits for now. It has no effect on *request*, and raises a RedisError."""
+        ...
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         """Return the fencing token of each name that *request* holds, given that *fence* was granted."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Extension:
     """Adds nothing. Subclasses override what they need."""
 
+    note = ""
+    """What the lease is for, as other processes see it."""
     verb = ""
     """The script that is run in place of `grant`, if any: on the token, the arguments and the TTL. It returns a fencing
     token, or a number below 1 for a refusal."""

@@ -21,7 +21,7 @@ from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
 from .context import Holding
 from .lease_state import LeaseState
-from .request import LONGEST_RETRY, Request
+from .request import LONGEST_RETRY, Request, reason_in, says_revoked
 
 _REVOKED = -2
 """In place of the replies."""
@@ -49,9 +49,10 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
                 reply = await _run(state, held, asked, runs.count)
             except ClusterCrossSlotError:
                 raise _across_slots(state.what, held) from None
-    if not isinstance(reply, bytes):
-        if reply == _REVOKED:
-            state.request.was_revoked()
+    revoked = says_revoked(reply, _REVOKED)
+    if not isinstance(reply, bytes) or revoked:
+        if revoked:
+            state.request.was_revoked(reason_in(reply))
         state.lose(state.refused_as)
         raise state.error(state.refused_as if state.validity.lost else "it was released before")
     return _read(reply, encoder, asked)
@@ -86,7 +87,7 @@ def _check(call: PendingCall, reply: object) -> None:
     if type(reply) is int:
         if not _REVOKED <= reply <= 0:
             raise ValueError
-    elif not (isinstance(reply, bytes) and reply[:1] == b"*"):
+    elif not (isinstance(reply, bytes) and reply[:1] in (b"*", b"R")):
         raise TypeError
 
 

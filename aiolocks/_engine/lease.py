@@ -21,6 +21,7 @@ from .block import Block, as_coroutine, calling_frame, cancellations, current_ta
 from .guard import guard
 from .holdings import Task
 from .lease_state import LeaseState
+from .note import change_note
 from .release import RELEASE_TIMEOUT
 from .validity import GONE_FROM_SERVER
 
@@ -156,6 +157,24 @@ class Lease(NameHints):
                 after a cancellation.
         """
         return await guard(self._state, commands)
+
+    async def note(self, text: str) -> None:
+        """Say what the lease is for, or how far the work is: ``await lease.note("row 500 of 900")``.
+
+        Other processes see it as `Holder.note`, and on the command line, 2 s later at the latest. It never delays the
+        caller, never raises an error of Redis, and has no effect on the lease. Call it as often as you like: what is
+        written is the newest note, every 2 s at most. Any reader of the Redis keys can see it, so keep secrets out.
+
+        Args:
+            text: It takes the place of the note before, and of the option `note`. It is cut to 200 characters. An empty
+                text removes the note.
+
+        Raises:
+            TypeError: It is not a str.
+
+        Nothing happens once the lease is over. Cancelling is harmless.
+        """
+        change_note(self._state, text)
 
     async def release(self) -> bool:
         """Release the lease, so that the next waiter gets it. Calling it again is harmless.

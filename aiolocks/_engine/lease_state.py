@@ -150,7 +150,10 @@ class LeaseState:
     @property
     def refused_as(self) -> str:
         """Why the server has just said that this lease cannot go on."""
-        return REVOKED if self.request.revoked else GONE_FROM_SERVER
+        if not self.request.revoked:
+            return GONE_FROM_SERVER
+        why = self.request.why_revoked
+        return f"{REVOKED}: {why}" if why else REVOKED
 
     def check(self) -> None:
         """Raise LeaseLostError unless it is held."""
@@ -203,14 +206,15 @@ class LeaseState:
             return
         if self.missed:
             log.warning("%s", self.error(reason))
-        self.validity.finish(End.REVOKED if reason == REVOKED else End.LOST, reason)
+        revoked = reason.startswith(REVOKED)
+        self.validity.finish(End.REVOKED if revoked else End.LOST, reason)
         self._ended()
         self.grantor.forget(self.request)
         if self.task is not None:
             self.context.holdings.lost(self.task, self)
         if self._on_loss is not None:
             self._on_loss()
-        self.emit("revoked" if reason == REVOKED else "lost", self.context.clock() - self.validity.begun)
+        self.emit("revoked" if revoked else "lost", self.context.clock() - self.validity.begun)
 
     @property
     def missed(self) -> bool:
@@ -307,7 +311,7 @@ class LeaseState:
             if not events.listeners:
                 return
             self.report = Report(self.grantor)
-        self.report.emit(kind, seconds, self.fence)
+        self.report.emit(kind, self.request, seconds, self.fence)
 
     def emit_from_thread(self, kind: events.Kind, seconds: float) -> None:
         """Report an event from another thread, unless the lease is over when the loop next runs."""

@@ -19,7 +19,7 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
@@ -93,8 +93,6 @@ class Watchdog:
         self._stalled = stalled
         self._live: dict[LeaseState, _Renewal] = {}  # ordered, so that a run can be repeated
         self._fresh: dict[LeaseState, float] = {}
-        self.renewed: dict[LeaseState, None] = {}
-        """The leases in `_live` that were renewed before. Other threads may read it."""
         self._heap: list[tuple[float, int, _Renewal | list[_Renewal]]] = []
         self._singly_until: dict[Together, float] = {}
         self._sequence = itertools.count()
@@ -116,11 +114,14 @@ class Watchdog:
         if state in self._fresh:
             del self._fresh[state]
             return
-        self._live.pop(state, None)
+        self._live.pop(state, None)  # P11: a renewal under way no longer changes it
         if self._silent:
             self._silent.discard(state)
-        self.renewed.pop(state, None)  # P11: a renewal under way no longer changes it
         self._drop_old_entries()
+
+    def leases(self) -> Iterable[LeaseState]:
+        """Return all leases, from the newest on."""
+        return itertools.chain(reversed(self._fresh), reversed(self._live))
 
     def _drop_old_entries(self) -> None:
         # equivalent: and/or + comparison + constant, for speed
@@ -153,7 +154,6 @@ class Watchdog:
         self._live.clear()
         self._fresh.clear()
         self._silent.clear()
-        self.renewed.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -344,7 +344,6 @@ class Watchdog:
             self._push(renewal, now, min(retry_delay(state.ttl, renewal.failures), left))
         elif renewed:
             renewal.failures = 0
-            self.renewed[state] = None
             # P3: count from when the request left.
             state.validity.extend(sent_at + state.request.terms.valid_for)  # defect: P1-renewal
             taken = now - sent_at
@@ -355,7 +354,6 @@ class Watchdog:
 
     def _lose(self, state: LeaseState, reason: str) -> None:
         self._live.pop(state, None)
-        self.renewed.pop(state, None)
         if self._thread is None:
             state.lose(reason)
         else:
@@ -396,21 +394,21 @@ class ThreadWatchdog:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
         self._clock = clock
-        self._live: set[LeaseState] = set()
+        self._live: dict[LeaseState, None] = {}
         self._inner: _Inner | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._beaten_at = 0.0
 
     def add(self, state: LeaseState, now: float) -> None:
         self._call(Watchdog.add, state, now)
-        self._live.add(state)
+        self._live[state] = None
         if self._beating is not None:
             self._beating.cancel()
         self._beat()  # this lease may allow a shorter stall than the others
 
     def stop_renewing(self, state: LeaseState) -> None:
         if state in self._live:
-            self._live.discard(state)
+            del self._live[state]
             self._call(Watchdog.stop_renewing, state)
 
     def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
@@ -418,9 +416,9 @@ class ThreadWatchdog:
         if self._live:
             self._call(Watchdog.renew_all, wanted)
 
-    @property
-    def renewed(self) -> list[LeaseState]:
-        return [] if self._inner is None else list(self._inner.watchdog.renewed)
+    def leases(self) -> Iterable[LeaseState]:
+        """Return all leases, from the newest on."""
+        return reversed(self._live)
 
     def stalled(self, longest: float, now: float) -> bool:
         """Whether the session's loop has not run for *longest* seconds. The thread asks this."""

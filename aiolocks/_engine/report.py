@@ -28,10 +28,11 @@ class Report(Extension):
         self._asked_at = asked_at
         self._waits = waits
 
-    def emit(self, kind: Kind, seconds: float, fence: int = 0) -> None:
+    def emit(self, kind: Kind, request: "Request", seconds: float, fence: int = 0) -> None:
         """Emit an event; *seconds* means what `events.Event` says of its kind."""
         grantor = self._grantor
-        fields = (kind, grantor.name, grantor.kind, seconds, fence, self._number)
+        note = request.note or None if request.extensions else None
+        fields = (kind, grantor.name, grantor.kind, seconds, fence, self._number, note)
         events.emit(events.new(events.Event, fields))
 
     def waited(self, request: "Request", now: float) -> float:
@@ -42,7 +43,7 @@ class Report(Extension):
     def on_busy(self, request: "Request") -> None:
         if self._waits:
             self._waits = False
-            self.emit("waiting", self.waited(request, self._grantor.context.clock()))
+            self.emit("waiting", request, self.waited(request, self._grantor.context.clock()))
 
     def held(self) -> None:
         return None
@@ -50,7 +51,7 @@ class Report(Extension):
     def emit_end(self, request: "Request", kind: Kind) -> None:
         """Report that the acquisition ended without a lease."""
         self._waits = False
-        self.emit(kind, self.waited(request, self._grantor.context.clock()))
+        self.emit(kind, request, self.waited(request, self._grantor.context.clock()))
 
     def emit_failure(self, request: "Request", error: BaseException, *, late: bool) -> None:
         """Report that the acquisition ended with *error*; *late* if that is the caller's timeout."""

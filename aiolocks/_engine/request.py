@@ -31,8 +31,10 @@ from redis.exceptions import RedisError
 
 from .._core.answers import resolve
 from .._core.errors import LimitMismatchError, LockError
+from .._core.options import MAX_NOTE
 from .._core.timing import deadline, recheck_interval
 from .._core.tokens import fresh_token, session_of
+from .._core.values import printable
 from .._redis.pipeline import PendingCall
 from .extension import Extension
 
@@ -197,6 +199,16 @@ class Request:
         return self.phase is Phase.REVOKED
 
     @property
+    def note(self) -> str:
+        """What the lease is for, or an empty text."""
+        return next((extension.note for extension in self.extensions if extension.note), "")
+
+    @property
+    def why_revoked(self) -> str:
+        """Why the server has said that its lease is revoked, if that is known; else an empty text."""
+        return str(self.obstacle) if self.revoked and isinstance(self.obstacle, WithdrawnError) else ""
+
+    @property
     def retry_after(self) -> float | None:
         """Seconds that another lease lasts at least; None if no other lease is known."""
         obstacle = self.obstacle
@@ -344,8 +356,10 @@ class Request:
         """Note that Redis has answered, to a part of it perhaps."""
         self._move(_ANSWERED)
 
-    def was_revoked(self) -> None:
-        """Note that the server refuses to renew it. Known in any thread."""
+    def was_revoked(self, why: str = "") -> None:
+        """Note that the server refuses to renew it, and *why* if that is known. Known in any thread."""
+        if why:
+            self.obstacle = WithdrawnError(why)
         self._move(Phase.REVOKED)
 
     def undo_unanswered(self) -> None:
@@ -410,6 +424,17 @@ class Request:
         waited = 0.0 if self.asked_at is None else now - self.asked_at
         return fence > known + A_DAY + 1_000_000 * waited
 
+    def server_time(self, now: float) -> float:
+        """Return the server's time in µs, estimated for the local time *now*.
+
+        A ticket is the server's time of queueing, soon after the request left. Without one, this host's time is as good
+        as any.
+        """
+        each: list[Request] = [self, *(part.request for part in self.parts)]
+        queued = [one for one in each if one.asked_at is not None and one.place.ticket >= _FIRST_TIME]
+        ahead = min((one.place.ticket - 1_000_000 * (one.asked_at or 0.0) for one in queued), default=None)
+        return time.time_ns() / 1000 if ahead is None else ahead + 1_000_000 * now
+
     def begin_lease(self) -> None:
         """Note that the caller has the lease: it carries from now on what its extensions say."""
         asked, self.extensions = self.extensions, ()
@@ -449,6 +474,16 @@ class Request:
 
     def __repr__(self) -> str:
         return f"<Request {self.phase.name.lower()}{' given up' if self._turn and self._turn.cancelled() else ''}>"
+
+
+def says_revoked(reply: object, number: int = -1) -> bool:
+    """Whether a script says that the lease is revoked: by *number*, or by R and the reason."""
+    return reply == number or (isinstance(reply, bytes) and reply.startswith(b"R"))
+
+
+def reason_in(reply: object) -> str:
+    """Return the reason in such a reply, fit to be shown; empty if there is none."""
+    return printable(reply[1:].decode(errors="replace")[:MAX_NOTE]) if isinstance(reply, bytes) else ""
 
 
 ResultCallback = Callable[[bool | Exception], None]

@@ -19,7 +19,7 @@ GONE_FROM_SERVER = (
 )
 
 REVOKED = "revoked"
-"""Why a revoked lease is lost."""
+"""Why a revoked lease is lost; a colon and the reason can follow."""
 
 
 class End(enum.Enum):

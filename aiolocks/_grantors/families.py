@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 from .._core.keys import holder_of
 from .._core.modes import EXCLUSIVE
 from .._core.replies import RawReply, check_numbers
-from .._engine.request import Request, ResultCallback
+from .._engine.request import Request, ResultCallback, reason_in, says_revoked
 from .._redis.cluster import Route
 from .._redis.endpoints import Pipelines
 from .._redis.pipeline import PendingCall
@@ -102,8 +102,9 @@ def renewed_alone(call: PendingCall, reply: RawReply) -> None:
     request: Request
     tell: ResultCallback
     request, tell = call.subject, call.reply_to
-    if reply == _REVOKED:  # W16: it is renewed no more
-        request.was_revoked()
+    if says_revoked(reply):  # W16: it is renewed no more
+        request.was_revoked(reason_in(reply))
+        reply = _REVOKED
     if isinstance(reply, ResponseError) and "WRONGTYPE " in str(reply):
         reply = 0  # another program's value has replaced the key: retrying would not bring the lease back
     if not isinstance(reply, Exception) and (type(reply) is not int or not _REVOKED <= reply <= 1):

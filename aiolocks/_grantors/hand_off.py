@@ -22,7 +22,7 @@ from .._engine.context import Grantor
 from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE, RELEASE_TIMEOUT, Release
-from .._engine.request import LONGEST_RETRY, Request
+from .._engine.request import LONGEST_RETRY, Request, reason_in, says_revoked
 from .parts import Composite, parts_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
             answers = await asyncio.gather(*asked)
             if min(answers) != 1:
                 if _REVOKED in answers:
-                    request.was_revoked()
+                    request.was_revoked(max(part.why_revoked for _, part in held))
                 outcome = "revoked" if request.revoked else "lost"
                 raise state.error(state.refused_as)
         except BaseException as error:
@@ -87,7 +87,11 @@ async def _offer(grantor: "RedisGrantor", request: Request, offer: Offer, at: in
     # W10: a request that is still unanswered may arrive later.
     tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY)) if request.unanswered else 0
     args = (request.token, offer.secret_of(at), round(offer.ttl * 1000), tombstone_ms)
-    return int(await grantor.ask_until(until, "hand_off", args))
+    reply = await grantor.ask_until(until, "hand_off", args)
+    if says_revoked(reply):
+        request.was_revoked(reason_in(reply))
+        return _REVOKED
+    return int(reply)
 
 
 async def _withdraw(

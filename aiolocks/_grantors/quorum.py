@@ -66,6 +66,9 @@ class Quorum(Composite):
     def needed(self, request: Request) -> int:
         return self._quorum
 
+    async def blockers(self, request: Request) -> tuple[Holder, ...]:
+        return await self.holders(request.terms.ttl)
+
     def keep_open(self) -> contextlib.ExitStack:
         """Return a context manager that keeps the sessions of all servers open."""
         stack = contextlib.ExitStack()
@@ -284,11 +287,11 @@ class Quorum(Composite):
         return holder_of(newest._replace(left_ms=left), known, self.grantors[0])
 
     async def revoke(
-        self, ttl: float, targets: Sequence[bytes] = (), tombstone_ms: int = 0
+        self, ttl: float, targets: Sequence[bytes] = (), tombstone_ms: int = 0, reason: bytes = b""
     ) -> list[tuple[bytes, int, float]]:
         """Ask each server for its holder. Revoke the lease (W16) if *targets* has the own part of its token.
 
-        With *tombstone_ms* the lease is ended at once.
+        With *tombstone_ms* the lease is ended at once. *reason* is for its holder.
 
         Return, of each server that answered: the own part of the holder's token, or an empty one; its fencing token, or
         0; and the seconds that its lease has left. Raise QuorumError if a majority may have another holder.
@@ -300,7 +303,7 @@ class Quorum(Composite):
             return MIN_VOTE_TIMEOUT if len(ballot.yes) >= self.blocking else None
 
         async def ask(_: int) -> list[tuple[bytes, int, float]]:
-            ballot = await self._poll("revoke", (tombstone_ms, *targets), ttl, enough)
+            ballot = await self._poll("revoke", (tombstone_ms, reason, *targets), ttl, enough)
             if len(ballot.yes) < self.blocking:
                 raise self._too_few(ballot, self.blocking)
             return [(own, fence, left_ms / 1000) for own, fence, left_ms in ballot.yes.values()]

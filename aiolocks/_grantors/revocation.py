@@ -35,7 +35,7 @@ _Row = tuple[int, int, int]
 
 async def revoke(
     kind: str, name: str, grantors: Sequence["RedisGrantor"], fencing_token: int | None, *, force: bool,
-    timeout: float | None,
+    timeout: float | None, reason: bytes,
 ) -> tuple[Holder, ...]:  # fmt: skip
     """Revoke the leases of some names, and wait until they have ended; see `Acquirable.revoke`."""
     with grantors[0].context.in_use():  # the session of all of them
@@ -44,7 +44,7 @@ async def revoke(
         targets = [(grantor, min(rows)[0], max(rows)[0]) for grantor, rows in found]
 
         async def revoke_all() -> float:
-            asked = (_ask(*target, _FORCE if force else 0) for target in targets)
+            asked = (_ask(*target, _FORCE if force else 0, reason) for target in targets)
             return _longest([left for left, _ in await asyncio.gather(*asked)])
 
         if targets:
@@ -65,7 +65,9 @@ async def _leases(grantor: "RedisGrantor", fencing_token: int | None, *, force: 
     return rows
 
 
-async def _ask(grantor: "RedisGrantor", first: int, last: int, tombstone_ms: int) -> tuple[float, list[_Row]]:
+async def _ask(
+    grantor: "RedisGrantor", first: int, last: int, tombstone_ms: int, reason: bytes = b""
+) -> tuple[float, list[_Row]]:
     """Revoke the leases with fencing tokens from *first* to *last*; with `_LOOK`, only report them.
 
     Return the seconds until the last one ends, below 0 if one cannot be marked; and the leases.
@@ -73,7 +75,7 @@ async def _ask(grantor: "RedisGrantor", first: int, last: int, tombstone_ms: int
     longest, found = 0.0, list[_Row]()
     place = b""
     while True:
-        args = (b"%d %d %b" % (first, last, place) if place else b"%d %d" % (first, last), tombstone_ms)
+        args = (b"%d %d %b" % (first, last, place) if place else b"%d %d" % (first, last), tombstone_ms, reason)
         [left_ms, place, *rows], *_ = await grantor.ask("revoke", args, as_waiter=True)
         fields = iter(rows)
         found += zip(fields, fields, fields, strict=True)
@@ -87,7 +89,7 @@ def _holder(grantor: "RedisGrantor", fence: int, left_ms: int, amount: int) -> H
 
 
 async def revoke_of_quorum(
-    quorum: "Quorum", ttl: float, fencing_token: int | None, *, force: bool, timeout: float | None
+    quorum: "Quorum", ttl: float, fencing_token: int | None, *, force: bool, timeout: float | None, reason: bytes
 ) -> tuple[Holder, ...]:
     """Revoke the leases on several servers, and wait until no majority of them can be held."""
     fences, lasts = dict[bytes, int](), dict[bytes, float]()
@@ -98,7 +100,7 @@ async def revoke_of_quorum(
         targets = [own for own, fence in fences.items() if fencing_token in (None, fence)]
 
         async def revoke_targets() -> float:
-            answers = await quorum.revoke(ttl, targets, _FORCE if force else 0)
+            answers = await quorum.revoke(ttl, targets, _FORCE if force else 0, reason)
             held = [left for own, _, left in answers if own in targets]
             return max(held, default=0.0) if len(answers) - len(held) < quorum.blocking else 0.0
 

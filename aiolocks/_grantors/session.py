@@ -44,9 +44,10 @@ class Servers:
     """
 
     def __init__(
-        self, context: Context, renewed: Callable[[], Iterable[LeaseState]], on_moved: Callable[[Container[int]], None]
-    ) -> None:
-        """*renewed* returns the leases that were renewed. *on_moved* gets the slots that have moved to other nodes."""
+        self, context: Context, leases: Callable[[], Iterable[Iterable[LeaseState]]],
+        on_moved: Callable[[Container[int]], None],
+    ) -> None:  # fmt: skip
+        """*leases* is for `SessionInfo`. *on_moved* gets the slots that have moved to other nodes."""
         self._context = context
         self._on_moved = on_moved
         pipeline = context.pipeline
@@ -59,7 +60,7 @@ class Servers:
         """The grantors of names that had waiters: a message can arrive after the last waiter has left."""
         self.handing_over: set[bytes] = set()
         """Names for which the server was asked to continue to hand over."""
-        self.info = SessionInfo(context, renewed, self.queues, alone=self.alone)
+        self.info = SessionInfo(context, leases, self.queues, alone=self.alone)
         self._wakeups: dict[Pipeline, Wakeups] = {}
         self.addresses: dict[tuple[bytes, float], SessionAddress] = {}
         """Of the only server, by the prefix of channels and the TTL. Empty on a Cluster: each node has others."""
@@ -142,7 +143,9 @@ class Session:
         self._thread_watchdog = ThreadWatchdog(loop, context.clock)
         self._watchdogs = self.watchdog, self._thread_watchdog
         self._tracking = Tracking(context, self._watchdog_of)
-        self.servers = Servers(context, self._renewed, self._moved)
+        self._unrenewed: list[LeaseState] = []
+        """The leases without renewal that have not ended, and some that have."""
+        self.servers = Servers(context, self._leases, self._moved)
         self._script_sets: dict[str, ScriptSet] = {}
         self._batches: dict[str, RenewalBatch] = {}
         self._at_exit = at_loop_end(self._loop_ends)
@@ -203,10 +206,15 @@ class Session:
     # Services.
 
     def renewer_of(self, state: LeaseState) -> Renewer | None:
+        if not state.options.renew:
+            self._unrenewed.append(state)
         return self._tracking if state.options.track else self._watchdog_of(state)
 
     async def hand_off(self, state: LeaseState, ttl: Duration | None) -> str:
         return await hand_off(state, ttl)
+
+    def noted(self, request: Request) -> None:
+        self.servers.info.noted(request)
 
     def connected(self) -> None:
         if not self._imported:
@@ -238,8 +246,10 @@ class Session:
             return None
         return self.watchdog if state.options.renewed_in_loop else self._thread_watchdog
 
-    def _renewed(self) -> list[LeaseState]:
-        return [state for watchdog in self._watchdogs for state in watchdog.renewed]
+    def _leases(self) -> list[Iterable[LeaseState]]:
+        """Return the leases of each watchdog, and those without renewal, from the newest on."""
+        self._unrenewed = [state for state in self._unrenewed if state.on_server and not state.over]
+        return [*(watchdog.leases() for watchdog in self._watchdogs), reversed(self._unrenewed)]
 
     def _renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
         for watchdog in self._watchdogs:

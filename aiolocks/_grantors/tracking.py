@@ -267,7 +267,7 @@ class Tracking:
             self._try_later(watch)
         elif not renewed:
             if watch.request.revoked:
-                state.request.was_revoked()
+                state.request.was_revoked(watch.request.why_revoked)
             state.lose(state.refused_as)
 
 

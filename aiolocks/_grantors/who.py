@@ -1,9 +1,12 @@
 """Who holds and who awaits a name: each session publishes this in a key, which other processes read (W23).
 
-The key of a session says on which host and in which process it runs, and what its long leases are called. It is written
-ahead of the first request over each link, and again a few times in the life of the longest lease, for all leases
-together. So a lease that is released before its first renewal costs nothing. The key holds no secret: a lease is found
-in it by the digest of its token. Where the key may not be written, host and process are unknown, and all else works.
+The key of a session says on which host and in which process it runs, and what its leases and waits are called that have
+lasted for half a second: the names of their manager and their task, and their note. It is written ahead of the first
+request over each link, whenever more has lasted for so long, and a few times in the life of the longest lease, for all
+leases together. So a shorter lease costs nothing. The key holds no secret: a lease is found in it by the digest of its
+token. Where the key may not be written, host and process are unknown, and all else works.
+
+A note has a field of its own. Older versions do not ask for it, and read the other names as before.
 
 A reader discards tokens at once, and keeps only session ids and digests. An unknown value is None.
 """
@@ -25,9 +28,10 @@ from redis.exceptions import RedisError, ResponseError
 from .._core.answers import REPLY_TIMEOUT, NotNowError
 from .._core.keys import session_key
 from .._core.modes import MODE_NAMES
+from .._core.options import MAX_NOTE
 from .._core.replies import RawReply, check_reply
 from .._core.timing import RENEWALS_PER_TTL
-from .._core.tokens import digest_of, session_of
+from .._core.tokens import digest_of, note_field, session_of
 from .._core.values import Holder, Waiter
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
@@ -41,8 +45,20 @@ if TYPE_CHECKING:
     from .one_server import RedisGrantor
     from .wait_queue import WaitQueue
 
-_MAX_NAMES = 500
-"""Maximum number of leases per session whose names are written, so that the key stays small and no script is long."""
+_LASTING = 0.5
+"""Seconds that a lease or a wait lasts before its names are published."""
+
+_MIN_PAUSE = 0.05
+"""Minimum number of seconds between two looks at what has lasted."""
+
+_NOTE_INTERVAL = 2.0
+"""Maximum number of seconds until a note that has changed is written."""
+
+_MAX_NAMES = 20_000
+"""Maximum number of leases and waits per session whose names are published. The key then has about 4 MB."""
+
+_MAX_AT_ONCE = 250
+"""Maximum number of leases and waits in one script, which takes the server a third of a millisecond."""
 
 _MAX_TEXT = 100
 """Maximum number of characters of a name."""
@@ -58,35 +74,55 @@ _FIRST_TIME = 10**15
 _HMGET = PlainCommand("HMGET")
 
 
+class _Names(NamedTuple):
+    """What a lease or a wait is called."""
+
+    channels: bytes
+    """The start of the channels of its prefix."""
+    called: bytes
+    note: bytes | None = None
+    """None if it had none yet. An empty one is removed from the key."""
+
+
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class _Entry:
-    """The state of the session's key under one prefix, and the tokens whose names are *written* in it."""
+    """The state of the session's key under one prefix: the tokens whose fields may be *stale*, the oldest first."""
 
     key: bytes
     pending: bool = False
     refused: bool = False
-    written: dict[bytes, None] = field(default_factory=dict[bytes, None])
+    stale: dict[bytes, None] = field(default_factory=dict[bytes, None])
+    due: int = 0
+    """Number of those that are being written: changes of the meantime have to wait."""
 
 
 @final
 class SessionInfo:
-    """Publishes the key of one session. Its timer runs while there is a link."""
+    """Publishes the key of one session. Its timer runs while there is a link.
+
+    Its state is `_names`, what is or will be in the keys. Invariant: a token whose fields in a key may differ from
+    `_names` is in `stale` of that key's entry, or in a script that is under way.
+    """
 
     def __init__(
-        self, context: Context, renewed: Callable[[], Iterable[LeaseState]], queues: "Mapping[bytes, WaitQueue]", *,
-        alone: bool,
+        self, context: Context, leases: Callable[[], Iterable[Iterable[LeaseState]]],
+        queues: "Mapping[bytes, WaitQueue]", *, alone: bool,
     ) -> None:  # fmt: skip
-        """*renewed* returns the leases that were renewed. *alone*: all names are on one server."""
+        """*leases* returns all leases, in some lists, each from the newest on. *alone*: all names are on one server."""
         self._context = context
-        self._renewed = renewed
+        self._leases = leases
         self._queues = queues
         self._alone = alone
         self._entries: dict[bytes, _Entry] = {}
         """By the prefix of channels."""
-        self._names: dict[bytes, tuple[bytes, bytes]] = {}
-        """Prefix and text, by token."""
+        self._names: dict[bytes, _Names] = {}
+        """By token."""
         self._life = 0.0
+        self._seen = -math.inf
+        """The leases that began until then were named."""
+        self._refresh_at = self._write_at = math.inf
+        """When to write all keys, so that they live on, and when to write what is stale."""
         self._timer: asyncio.TimerHandle | None = None
 
     def publish(self, channels: bytes, ttl: float) -> None:
@@ -96,82 +132,155 @@ class SessionInfo:
             if len(self._entries) >= _MAX_PREFIXES:
                 del self._entries[next(iter(self._entries))]
             entry = self._entries[channels] = _Entry(session_key(channels, self._context.id))
-            self._write(channels, entry)
-            self._arm()
+            self._write_stale(entry)
+            self._start()
 
     def connected(self) -> None:
         """Write the keys over a new link, ahead of the requests that wait for it: the server may have lost them."""
-        for channels, entry in self._entries.items():
-            if not entry.pending:
-                entry.refused = False
-                self._write(channels, entry)
+        for entry in self._entries.values():
+            entry.refused = False
+            self._write_stale(entry)
         if self._entries:
-            self._arm()
+            self._start()
+
+    def noted(self, request: Request) -> None:
+        """Publish the new note of a lease soon, if its names are published. If not, they come with the note."""
+        for part in [part.request for part in request.parts] or [request]:
+            info = self if part.server is None else part.server.servers.info  # parts can be of several sessions
+            names = info._names.get(part.token)
+            if names is not None:
+                write_at = self._context.clock() + _NOTE_INTERVAL - _LASTING  # the next look is in time
+                info._rename(part.token, names._replace(note=_note(part)), write_at)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _name(self, request: Request, task: "asyncio.Task[Any] | None") -> None:
-        """Have the names of a lease or waiter written, or those of each part: its manager's name, and its *task*'s."""
+    def _start(self) -> None:
+        self._refresh_at = self._context.clock() + self._life / RENEWALS_PER_TTL
+        self._arm(min(_LASTING, self._life / RENEWALS_PER_TTL))
+
+    def _arm(self, seconds: float) -> None:
+        self.stop()
+        self._timer = self._context.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Name what has lasted, and write what is due. Look again when more has lasted."""
+        now = self._context.clock()
+        next_at = self._name_lasting(now)
+        refresh = now >= self._refresh_at
+        if refresh:
+            tokens = self._context.tokens
+            self._life = max((request.terms.ttl for request in tokens.values()), default=self._life)
+            self._refresh_at = now + self._life / RENEWALS_PER_TTL
+            self._forget_ended()
+        if refresh or now >= self._write_at:
+            self._write_at = math.inf
+            for entry in self._entries.values():
+                # `connected` writes it over the next link
+                unlinked = self._alone and self._route(entry).pipeline.ready is None
+                if (refresh or entry.stale) and not unlinked:
+                    self._write_stale(entry)
+        self._arm(max(min(next_at, self._refresh_at) - now, _MIN_PAUSE))
+
+    def _name_lasting(self, now: float) -> float:
+        """Name the leases and waits that have lasted by *now*. Return when the next of the others will have."""
+        seen, self._seen = self._seen, now - _LASTING
+        oldest = now
+        for states in self._leases():
+            for state in states:
+                begun = state.validity.begun
+                if begun <= seen:
+                    break
+                if begun <= self._seen:
+                    self._name(state.request, state.task if state.body is None else state.body.task, now)
+                else:
+                    oldest = min(oldest, begun)
+        for queue in self._queues.values():
+            for request in queue.waiting.values():
+                asked_at = request.asked_at
+                if asked_at is None or request.token in self._names:
+                    continue
+                if asked_at <= self._seen:
+                    self._name(request, _task_awaiting(request.turn), now)
+                else:
+                    oldest = min(oldest, asked_at)
+        return oldest + _LASTING
+
+    def _name(self, request: Request, task: "asyncio.Task[Any] | None", now: float) -> None:
+        """Have the names of a lease or waiter written, or those of each part: of its manager, its *task*, its note."""
         called = None if task is None else task.get_name()
         for part in [part.request for part in request.parts] or [request]:
-            grantor: RedisGrantor | None = part.server
-            if grantor is not None:
-                names = grantor.servers.info._names  # parts can be of several sessions
-                if len(names) < _MAX_NAMES and part.token not in names:
-                    names[part.token] = grantor.keys.channels, text_of(grantor.keys.holder, called)
+            if part.server is not None:
+                keys, info = part.server.keys, part.server.servers.info  # parts can be of several sessions
+                names = _Names(keys.channels, text_of(keys.holder, called), _note(part) or None)
+                info._rename(part.token, names, now)
 
-    def _refresh(self) -> None:
-        """Write the keys with the names of all long leases and waits, and do so again after a while."""
+    def _rename(self, token: bytes, names: _Names, write_at: float) -> None:
+        """Have *names* written at the first look from *write_at* on, or before."""
+        entry, known = self._entries.get(names.channels), self._names.get(token)
+        if known is not None and not names.note:
+            names = names._replace(note=None if known.note is None else b"")
+        if entry is not None and names != known and (known is not None or len(self._names) < _MAX_NAMES):
+            self._names[token] = names
+            entry.stale[token] = None
+            self._write_at = min(self._write_at, write_at)
+
+    def _forget_ended(self) -> None:
         tokens = self._context.tokens
-        self._life = max((request.terms.ttl for request in tokens.values()), default=self._life)
-        self._arm()
         for token in [token for token in self._names if token not in tokens]:
-            del self._names[token]
-        for state in islice(self._renewed(), _MAX_NAMES):
-            self._name(state.request, state.task if state.body is None else state.body.task)
-        now = self._context.clock()
-        for request in islice((one for queue in self._queues.values() for one in queue.waiting.values()), _MAX_NAMES):
-            if request.asked_at is not None and now - request.asked_at >= request.terms.ttl / RENEWALS_PER_TTL:
-                self._name(request, _task_awaiting(request.turn))
-        for channels, entry in self._entries.items():
-            # `connected` writes it over the next link
-            unlinked = self._alone and self._route(entry).pipeline.ready is None
-            if not entry.pending and not entry.refused and not unlinked:
-                self._write(channels, entry)
+            entry = self._entries.get(self._names.pop(token).channels)
+            if entry is not None:
+                entry.stale[token] = None
 
     def _route(self, entry: _Entry) -> Route:
         return self._context.pipeline.route(entry.key)
 
-    def _arm(self) -> None:
-        self.stop()
-        self._timer = self._context.loop.call_later(self._life / RENEWALS_PER_TTL, self._refresh)
+    def _write_stale(self, entry: _Entry) -> None:
+        """Write the key with all that is stale now, in several scripts if that is much, one after the other."""
+        entry.due = len(entry.stale)
+        if not entry.pending and not entry.refused:
+            self._write(entry)
 
-    def _write(self, channels: bytes, entry: _Entry) -> None:
-        written, names = entry.written, self._names
-        gone = [token for token in written if token not in names]
-        new = {token: text for token, (of, text) in names.items() if of == channels and token not in written}
-        words = [digest_of(token) for token in gone]
-        words += [b"host", _host(), b"pid", b"%d" % os.getpid()]
-        for token, text in new.items():
-            words += (digest_of(token), text)
+    def _write(self, entry: _Entry) -> None:
+        words, gone = [b"host", _host(), b"pid", b"%d" % os.getpid()], list[bytes]()
+        some = tuple(islice(entry.stale, min(entry.due, _MAX_AT_ONCE)))
+        for token in some:
+            del entry.stale[token]
+            digest, names = digest_of(token), self._names.get(token)
+            if names is None:
+                gone += (digest, note_field(digest))
+                continue
+            words += (digest, names.called)
+            if names.note:
+                words += (note_field(digest), names.note)
+            elif names.note is not None:
+                gone.append(note_field(digest))
+        entry.due -= len(some)
         entry.pending = True
-        entry.written = {token: None for token in written if token in names} | dict.fromkeys(new)
         script = PreparedScript(load("session/introduce"), (entry.key,))
-        args: Arguments = (round(1000 * self._life), len(gone), *words)
-        self._route(entry).submit(script, args, self._written, REPLY_TIMEOUT, entry)
+        args: Arguments = (round(1000 * self._life), len(gone), *gone, *words)
+        self._route(entry).submit(script, args, self._written, REPLY_TIMEOUT, entry, some)
 
     def _written(self, call: PendingCall, reply: RawReply) -> None:
         entry: _Entry = call.subject
+        some: tuple[bytes, ...] = call.reply_to
         entry.pending = False
-        if reply != 1:  # the key was not there, or may not be
-            entry.written = {}
+        if isinstance(reply, Exception):
+            entry.stale |= dict.fromkeys(some)
+            self._write_at = min(self._write_at, self._context.clock() + _NOTE_INTERVAL)
+            entry.due = 0
+        elif reply != 1:  # the key was not there
+            own = (token for token, names in self._names.items() if self._entries.get(names.channels) is entry)
+            entry.stale |= dict.fromkeys(set(own).difference(some))
+            entry.due = len(entry.stale)
         if isinstance(reply, ResponseError) and not isinstance(reply, NotNowError):
             entry.refused = True
             message = "holders() and waiters() cannot tell this process's host and pid: %s"
             warn_once(self._context.pool, "host and pid", message, reply, level=logging.DEBUG)
+        if entry.due:
+            self._write(entry)
 
 
 def _task_awaiting(turn: "asyncio.Future[Any]") -> "asyncio.Task[Any] | None":
@@ -188,8 +297,15 @@ def _host() -> bytes:
 
 def text_of(*names: str | None) -> bytes:
     """Return *names* as they are written: each cut to a sane length, with a NUL between."""
-    each = ((name or "").replace("\0", " ")[:_MAX_TEXT] for name in names)
-    return "\0".join(each).encode(errors="replace")
+    return b"\0".join(_text(name, _MAX_TEXT) for name in names)
+
+
+def _text(text: str | None, most: int) -> bytes:
+    return (text or "").replace("\0", " ")[:most].encode(errors="replace")
+
+
+def _note(request: Request) -> bytes:
+    return _text(request.note, MAX_NOTE)
 
 
 class HolderRow(NamedTuple):
@@ -224,6 +340,7 @@ class Named(NamedTuple):
     pid: int | None = None
     holder: str | None = None
     task: str | None = None
+    note: str | None = None
 
 
 async def holders_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple[Holder, ...]:
@@ -262,18 +379,24 @@ async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple
         for token, ticket, share in zip(*[iter(fields)] * 3, strict=True):
             rows.append(WaiterRow(session_of(token), digest_of(token), int(float(ticket)), int(now), int(share)))
     waiters: list[Waiter] = []
+    places = {row.digest: at for at, row in enumerate(_in_order(rows))}
     for row, named in await _sorted(rows, only, grantor):
         since = time_of(row.ticket)
         waiting = 0.0 if since is None else max(row.now - row.ticket, 0) / 1e6
-        waiters.append(Waiter(**named._asdict(), since=since, waiting=waiting, **_amount(grantor, row.permits)))
+        words = {**named._asdict(), **_amount(grantor, row.permits)}
+        waiters.append(Waiter(**words, since=since, waiting=waiting, position=places[row.digest]))
     return tuple(waiters)
 
 
 async def _sorted(rows: Sequence[R], only: Sequence[int], grantor: "RedisGrantor") -> "zip[tuple[R, Named]]":
-    """Sort *rows* by their numbers, and look up the names. A row can be listed twice, as others before it have left."""
-    each = {row.digest: row for row in rows}
-    kept = sorted((row for row in each.values() if not only or row.permits in only), key=lambda row: row[2])
+    """Sort *rows* by their numbers, and look up the names."""
+    kept = [row for row in _in_order(rows) if not only or row.permits in only]
     return zip(kept, await names_of(grantor, kept), strict=True)
+
+
+def _in_order(rows: Sequence[R]) -> list[R]:
+    """Sort *rows* by their numbers, each once: a row can be listed twice, as others before it have left."""
+    return sorted({row.digest: row for row in rows}.values(), key=lambda row: row[2])
 
 
 def time_of(micros: int) -> datetime | None:
@@ -303,14 +426,16 @@ async def names_of(grantor: "RedisGrantor", rows: Sequence[HolderRow | WaiterRow
         for session, (host, pid, *texts) in zip(some, answers, strict=True):
             place = (host or b"").decode(errors="replace") or None
             number = int(pid) if pid and pid.isdigit() and len(pid) < 10 else None
-            for digest, text in zip(digests[session], texts, strict=True):
+            for digest, text, note in zip(digests[session], texts[::2], texts[1::2], strict=True):
                 called, _, task = (text or b"").decode(errors="replace").partition("\0")
-                found[session, digest] = Named(place, number, called or None, task or None)
+                said = (note or b"").decode(errors="replace")[:MAX_NOTE]
+                found[session, digest] = Named(place, number, called or None, task or None, said or None)
     return [found.get((row.session, row.digest), Named()) for row in rows]
 
 
 async def _read_key(grantor: "RedisGrantor", session: bytes, digests: list[bytes]) -> list[bytes | None]:
-    context, count = grantor.context, 2 + len(digests)
+    context, fields = grantor.context, [field for digest in digests for field in (digest, note_field(digest))]
+    count = 2 + len(fields)
     key = session_key(grantor.keys.channels, session)
 
     def check(call: PendingCall, reply: RawReply) -> None:
@@ -320,7 +445,7 @@ async def _read_key(grantor: "RedisGrantor", session: bytes, digests: list[bytes
 
     with context.in_use():
         try:
-            args = (key, b"host", b"pid", *digests)
+            args = (key, b"host", b"pid", *fields)
             answers: list[bytes | None] = await context.pipeline.route(key).ask(_HMGET, args, on_reply=check)
         except RedisError:
             return [None] * count

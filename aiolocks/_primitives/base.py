@@ -14,7 +14,7 @@ from .._core.doing import Doing
 from .._core.hints import NameHints, entered_without_async, explains_misuse, not_callable
 from .._core.keys import Keys
 from .._core.kinds import KINDS
-from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout, check_ttl
+from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_note, check_timeout, check_ttl
 from .._core.values import Holder, Offer, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
 from .._engine.block import ExitHandle, SharedContextManager
@@ -25,6 +25,7 @@ from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
 from .._engine.lease_state import LeaseState, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
+from .._engine.note import note_of
 from .._engine.request import Request
 from .._engine.validity import GONE_FROM_SERVER
 from .._grantors.hand_off import drop, prepare_adoption, touch
@@ -66,7 +67,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         """The options that add to each request."""
         if options.extends:
             each = replicas_of(options, self._pool), min_uptime_of(options, self._pool), min_hold_of(options)
-            self._extensions = tuple(chain(*each, max_waiting_of(options)))
+            self._extensions = tuple(chain(*each, max_waiting_of(options), note_of(options)))
         self._keys = Keys(prefix, self._kind, name)
         self._each: Sequence[Keys] = (self._keys,)
         """The keys of each name that it holds."""
@@ -319,8 +320,9 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
     @explains_misuse
     async def revoke(
-        self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None
-    ) -> tuple[Holder, ...]:
+        self, *, fencing_token: int | None = None, force: bool = False, timeout: Duration | None = None,
+        reason: str | None = None,
+    ) -> tuple[Holder, ...]:  # fmt: skip
         """Stop the present holders and wait until they have let go; then the next waiter is granted the name.
 
         Their next renewal is refused. So their leases are lost, with "revoked" as `LeaseLostError.reason`. A holder
@@ -334,6 +336,10 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
             force: End their leases at once, in every mode, without waiting. The old holder notices at its next renewal.
                 Until then two may be at work; only the fencing token tells them apart.
             timeout: Seconds to wait until they are gone. None waits for ever. 0 asks once.
+            reason: Why, for the holders: after ``revoke(reason="deploy 1.7")`` their `LeaseLostError.reason` is
+                "revoked: deploy 1.7". At most 200 characters; control characters are escaped. If several calls revoke a
+                lease, the first reason counts. A holder of an older version, or whose Redis is at its memory limit, and
+                an upgrade, can get "revoked" alone.
 
         Returns:
             The holders that were stopped; an empty tuple if there were none.
@@ -348,12 +354,13 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         if fencing_token is not None:
             check_fencing_token(fencing_token)
         seconds = check_timeout("timeout", timeout)
+        why = (check_note(reason, "reason") or "").encode(errors="replace")
         known = {holder.fencing_token: holder for holder in await self.holders()}
         closing = self._closing
         waiting = None if closing is None else closing.begin(self._kind, self.name)
         try:
             with Doing(f"revoking {self._kind} {self.name!r}"):
-                stopped = await self._revoke(fencing_token, bool(force), seconds)
+                stopped = await self._revoke(fencing_token, bool(force), seconds, why)
         except BaseException as error:
             if closing is not None and closing.end(waiting, error):
                 raise closed_error(self._kind, self.name) from None
@@ -362,8 +369,12 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
             closing.end(waiting, None)
         return tuple(known.get(holder.fencing_token, holder) for holder in stopped)
 
-    async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
-        return await revoke(self._kind, self.name, self._grantors(), fencing_token, force=force, timeout=timeout)
+    async def _revoke(
+        self, fencing_token: int | None, force: bool, timeout: float | None, reason: bytes
+    ) -> tuple[Holder, ...]:
+        return await revoke(
+            self._kind, self.name, self._grantors(), fencing_token, force=force, timeout=timeout, reason=reason
+        )
 
     async def statistics(self) -> Statistics:
         """Ask Redis for the state of the name. A `MultiLock` counts as one lock: it is held when one name is held.

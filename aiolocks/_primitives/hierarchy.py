@@ -64,11 +64,11 @@ class HierarchicalLock(NameHints):
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
-        max_waiting: int | None = None, prefix: str = "aiolocks:",
+        max_waiting: int | None = None, note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold, False, max_waiting,
+            min_uptime, min_hold, False, max_waiting, note,
         )  # fmt: skip
         self.read = HierarchicalMode(client, path, prefix, options, "read", SHARED)
         """Beside other readers of the path and of anything below it."""

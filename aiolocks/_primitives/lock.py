@@ -58,6 +58,9 @@ class Lock(Acquirable):
             to wait gets QueueFullError at once, and is not queued. None is no bound. 0 never waits. A queue of more
             than 500 processes counts as full. A process that is stopped, or has lost its
             connection, may not count. Each caller has a bound of its own, and versions without this option have none.
+        note: What the lease is for, as `holders`, `waiters` and the command line show it: at most 200 characters. Every
+            reader of the Redis keys can see it. It is never a label of a metric. ``await lease.note("row 500 of 900")``
+            replaces it. A lease or wait of less than half a second writes no note.
         prefix: Start of every key; no braces.
 
     Raises:
@@ -75,10 +78,10 @@ class Lock(Acquirable):
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
-        max_waiting: int | None = None, prefix: str = "aiolocks:",
+        max_waiting: int | None = None, note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold, track, max_waiting,
+            min_uptime, min_hold, track, max_waiting, note,
         )  # fmt: skip
         super().__init__(client, name, prefix, options)

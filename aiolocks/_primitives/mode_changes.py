@@ -20,11 +20,11 @@ from .._engine.acquire import Acquisition
 from .._engine.closing import Closing
 from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
-from .._engine.request import Request
+from .._engine.request import Request, reason_in, says_revoked
 from .._grantors.parts import parts_of
 
 _REVOKED = -1
-"""The reply to an upgrade or a downgrade of a lease that was revoked."""
+"""The reply to an upgrade of a lease that was revoked."""
 
 
 @final
@@ -65,8 +65,8 @@ class ModeChanges:
         until = min(state.validity.deadline, state.context.clock() + REPLY_TIMEOUT)
         answer, *_ = await grantor.ask_until(until, "downgrade", (request.token, SHARED), as_waiter=True)
         if answer != 1:
-            if answer == _REVOKED:
-                request.was_revoked()
+            if says_revoked(answer):
+                request.was_revoked(reason_in(answer))
             state.lose(state.refused_as)
             raise state.error()
 

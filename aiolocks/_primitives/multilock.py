@@ -46,7 +46,7 @@ class MultiLock(Acquirable):
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
-        max_waiting: int | None = None, prefix: str = "aiolocks:",
+        max_waiting: int | None = None, note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         given: object = names
         if isinstance(given, (str, bytes)):
@@ -67,7 +67,7 @@ class MultiLock(Acquirable):
             )
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold, track, max_waiting,
+            min_uptime, min_hold, track, max_waiting, note,
         )  # fmt: skip
         super().__init__(client, min(each), prefix, options)  # equivalent: min/max, these keys are not used
         self._each = [each[name] for name in sorted(each)]

@@ -50,7 +50,7 @@ class Redlock(Acquirable):
         self, clients: Iterable[Client], name: str, *, ttl: Duration = 30.0, acquire_timeout: Duration | None = None,
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, wait_release: bool = True,
-        min_uptime: Duration = 0.0, min_hold: Duration = 0.0, prefix: str = "aiolocks:",
+        min_uptime: Duration = 0.0, min_hold: Duration = 0.0, note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         given: object = clients
         if isinstance(given, Redis):
@@ -63,8 +63,9 @@ class Redlock(Acquirable):
         if not several:
             raise ValueError("clients must not be empty")
         options = options_of(
-            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, 0, wait_release, min_uptime, min_hold
-        )
+            ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, 0, wait_release, min_uptime, min_hold,
+            False, None, note,
+        )  # fmt: skip
         super().__init__(several[0], name, prefix, options)
         self._pools = [pool_of(client) for client in several]
         self._places = [place_of(pool) for pool in self._pools]
@@ -105,8 +106,12 @@ class Redlock(Acquirable):
         """Return an empty tuple, as there is no queue."""
         return ()
 
-    async def _revoke(self, fencing_token: int | None, force: bool, timeout: float | None) -> tuple[Holder, ...]:
-        return await revoke_of_quorum(self._grantor(), self._options.ttl, fencing_token, force=force, timeout=timeout)
+    async def _revoke(
+        self, fencing_token: int | None, force: bool, timeout: float | None, reason: bytes
+    ) -> tuple[Holder, ...]:
+        return await revoke_of_quorum(
+            self._grantor(), self._options.ttl, fencing_token, force=force, timeout=timeout, reason=reason
+        )
 
     def _grantor(self) -> Quorum:
         self._session()  # raises if the manager that made this is closed

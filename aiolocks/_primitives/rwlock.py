@@ -47,11 +47,11 @@ class RWLock(NameHints):
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0, track: bool = False,
-        max_waiting: int | None = None, prefix: str = "aiolocks:",
+        max_waiting: int | None = None, note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold, track, max_waiting,
+            min_uptime, min_hold, track, max_waiting, note,
         )  # fmt: skip
         untracked = replace(options, track=False) if track else options
         self.read = RWLockMode(client, name, prefix, untracked, "read", SHARED)

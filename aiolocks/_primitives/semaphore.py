@@ -134,7 +134,7 @@ class Semaphore(Acquirable):
         on_lost: Literal["cancel", "flag"] = "cancel", renew: bool = True, max_hold: Duration | None = None,
         watchdog: Literal["task", "thread"] = "task", max_stall: Duration = 60.0, replicas: Replicas = 0,
         wait_release: bool = True, min_uptime: Duration = 0.0, min_hold: Duration = 0.0,
-        max_waiting: int | None = None, prefix: str = "aiolocks:",
+        max_waiting: int | None = None, note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         if limit is not None:
             check_permits(limit, "limit")
@@ -143,7 +143,7 @@ class Semaphore(Acquirable):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
         options = options_of(
             ttl, acquire_timeout, on_lost, renew, max_hold, watchdog, max_stall, replicas, wait_release,
-            min_uptime, min_hold, False, max_waiting,
+            min_uptime, min_hold, False, max_waiting, note,
         )  # fmt: skip
         super().__init__(client, name, prefix, options)
         self._limit = limit

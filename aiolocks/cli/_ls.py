@@ -6,7 +6,9 @@ import json
 import shlex
 import sys
 from typing import TYPE_CHECKING
+from unicodedata import combining, east_asian_width
 
+from .._core.values import printable
 from . import _arguments, _names
 from ._arguments import Unusable
 from ._connect import place_of
@@ -15,7 +17,7 @@ from ._nodes import primaries
 if TYPE_CHECKING:
     from ._arguments import Commands
 
-HEAD = f"{'KIND':9} {'HELD':>7} {'LEFT':>7} {'WAITING':>7}  {'BY':32} NAME"
+HEAD = f"{'KIND':9} {'HELD':>7} {'LEFT':>7} {'WAITING':>7}  {'BY':32} NAME  NOTE"
 _MAX_SHOWN = 1000
 
 _VERY_LONG = 100 * 365 * 86400.0
@@ -95,10 +97,16 @@ async def _list(arguments: argparse.Namespace) -> int:
 
 def line(name: _names.Name) -> str:
     """Return the row of a name in the table."""
+    said = note(name)
     return (
         f"{name.kind:9} {duration(name.seconds):>7} {duration(name.remaining):>7} {waiting(name):>7}  "
-        f"{cut(by(name), 32):32} {printable(name.name)}"
+        f"{fitted(by(name), 32)} {printable(name.name)}{'  ' if said else ''}{said}"
     )
+
+
+def note(name: _names.Name) -> str:
+    """Return the note of the only holder, or an empty text."""
+    return printable(name.holders[0].note or "") if name.held == len(name.holders) == 1 else ""
 
 
 ENDLESS = "its lease has no expiry and its process is gone, so it never ends"
@@ -139,14 +147,14 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def printable(text: str) -> str:
-    """Return *text* with control characters escaped, because they could move a terminal's cursor."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
-
-
-def cut(text: str, width: int) -> str:
-    """Return at most *width* characters of *text*."""
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+def fitted(text: str, width: int) -> str:
+    """Return as much of *text* as a terminal shows in *width* columns, padded to these. Some characters take two."""
+    columns = [2 if east_asian_width(sign) in "WF" else 0 if combining(sign) else 1 for sign in text]
+    if sum(columns) > width:
+        room = width - 1
+        fits = next(at for at in range(len(text)) if sum(columns[: at + 1]) > room)
+        text, columns = text[:fits] + "…", [*columns[:fits], 1]
+    return text + " " * (width - sum(columns))
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -177,7 +185,7 @@ def lines(name: _names.Name) -> list[str]:
     shown = [f"{name.kind} {printable(name.name)}: {used}, {at_least}{name.waiting} waiting{limit}{paused}"]
     shown += [
         f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"
-        f"{printable(one.called)}  fencing token {one.fencing_token}"
+        f"{printable(one.called)}  fencing token {one.fencing_token}{_noted(one)}"
         for one in (() if rate else name.holders)
     ]
     if any(one.state == _names.ORPHANED for one in name.holders):
@@ -185,11 +193,16 @@ def lines(name: _names.Name) -> list[str]:
     if name.held > len(name.holders) and not rate:
         shown.append(f"  and {name.held - len(name.holders)} more")
     shown += [
-        f"  waits   {duration(one.seconds):>7}  {_share(name, one)}{printable(one.called)}" for one in name.waiters
+        f"  waits   {duration(one.seconds):>7}  {_share(name, one)}{printable(one.called)}{_noted(one)}"
+        for one in name.waiters
     ]
     if name.waiters and name.waiting > len(name.waiters):
         shown.append(f"  and {at_least}{name.waiting - len(name.waiters)} more")
     return shown
+
+
+def _noted(one: _names.Person) -> str:
+    return f"  note: {printable(one.note)}" if one.note else ""
 
 
 def _share(name: _names.Name, one: _names.Person) -> str:

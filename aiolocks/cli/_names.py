@@ -16,6 +16,8 @@ from typing import Any, cast, final
 from .._core.keys import Keys
 from .._core.kinds import KINDS
 from .._core.modes import MODE_NAMES
+from .._core.options import MAX_NOTE
+from .._core.tokens import note_field
 from ._nodes import Primaries, primaries
 
 FAMILIES = {kind.name: kind.family for kind in KINDS if kind.leased or kind.queued}
@@ -69,6 +71,7 @@ class Person:
     pid: int | None = None
     holder: str | None = None
     task: str | None = None
+    note: str | None = None
 
     @property
     def called(self) -> str:
@@ -301,20 +304,26 @@ async def _add_details(there: Primaries, people: Iterable[Person], prefix: str) 
         if node is None:
             continue
         asked = [
-            ("HMGET", key(session), "host", "pid", *(one.digest for one in by_session[session])) for session in sessions
+            ("HMGET", key(session), "host", "pid", *(field for one in by_session[session] for field in _fields(one)))
+            for session in sessions
         ]
         for session, answer in zip(sessions, await there.answers(node, asked), strict=True):
             _add_session(by_session[session], _list(answer))
+
+
+def _fields(one: Person) -> tuple[bytes, bytes]:
+    return one.digest, note_field(one.digest)
 
 
 def _add_session(people: Iterable[Person], answer: Sequence[Any]) -> None:
     if not answer:
         return
     host, pid, *called = [None if text is None else _text(text) for text in answer]
-    for one, text in zip(people, called, strict=True):
+    for one, text, note in zip(people, called[::2], called[1::2], strict=True):
         one.host, one.pid = host or None, _number(pid) if pid else None
         holder, _, task = (text or "").partition("\0")
         one.holder, one.task = holder or None, task or None
+        one.note = (note or "")[:MAX_NOTE] or None
 
 
 def _list(answer: Any) -> list[Any]:
@@ -372,14 +381,14 @@ def as_json(name: Name, *, waiters: bool = False) -> Mapping[str, Any]:
         ],
     }  # fmt: skip
     if waiters:
-        found["waiters"] = [_as_json(one) for one in name.waiters]
+        found["waiters"] = [{**_as_json(one), "position": at} for at, one in enumerate(name.waiters)]
     return found
 
 
 def _as_json(one: Person) -> dict[str, Any]:
     return {
         "host": one.host, "pid": one.pid, "holder": one.holder, "task": one.task, "session": one.session or None,
-        "seconds": _rounded(one.seconds), "permits": one.permits, "mode": one.mode,
+        "seconds": _rounded(one.seconds), "permits": one.permits, "mode": one.mode, "note": one.note,
     }  # fmt: skip
 
 

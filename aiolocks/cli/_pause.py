@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis.exceptions import RedisError
 
 from .._core.options import check_pause
+from .._core.values import printable
 from .._primitives.semaphore import Semaphore
 from .._rate_limiter import RateLimiter
 from . import _arguments, _names
 from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
-from ._ls import duration, printable
+from ._ls import duration
 
 if TYPE_CHECKING:
     from ._arguments import Commands

@@ -13,12 +13,12 @@ from redis.exceptions import RedisError
 
 from .._core.errors import AcquireTimeoutError
 from .._core.kinds import KINDS, Kind
-from .._core.values import Holder
+from .._core.values import Holder, printable
 from .._manager import LockManager
 from . import _arguments, _names
 from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
-from ._ls import ENDLESS, add_kind, duration, lines, printable
+from ._ls import ENDLESS, add_kind, duration, lines
 
 if TYPE_CHECKING:
     from ._arguments import Commands

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from .._core.values import printable
 from . import _arguments, _names
 from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
-from ._ls import printable
 
 if TYPE_CHECKING:
     from ._arguments import Commands

@@ -99,6 +99,8 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
     *[("min_hold", value, TypeError) for value in [None, False, *NOT_SECONDS]],
     *[("min_hold", value, ValueError) for value in [10**9 + 1, timedelta.max, *OUT_OF_RANGE]],
     *[("max_waiting", value, TypeError) for value in ["1", 1.0, True, timedelta(1), []]],
+    *[("note", value, TypeError) for value in [1, b"a", True, ["a"]]],
+    ("note", "a" * 201, ValueError),
     *[("watchdog", value, ValueError) for value in ["process", "", None, True]],
     *[("prefix", value, TypeError) for value in [None, b"app:", 1]],
     *[("prefix", value, ValueError) for value in ["{app}:", "app}", "app{", "\ud800"]],
@@ -169,7 +171,7 @@ def test_the_widest_values_are_fine(construct: Constructor) -> None:
 DEFAULTS = {
     "ttl": 30.0, "acquire_timeout": None, "on_lost": "cancel", "renew": True, "max_hold": None, "watchdog": "task",
     "max_stall": 60.0, "replicas": 0, "wait_release": True, "min_uptime": 0.0, "min_hold": 0.0, "track": False,
-    "max_waiting": None,
+    "max_waiting": None, "note": None,
 }  # fmt: skip
 
 

@@ -368,12 +368,14 @@ class Scripts:
 
     def revoke(
         self, first: int, last: int | None = None, *, more: str = "", force: bool = False, look: bool = False,
-        session: str = "home", life_ms: int = LIFE,
+        session: str = "home", life_ms: int = LIFE, reason: str = "",
     ) -> Revoked:  # fmt: skip
         """Revoke the leases with these fencing tokens, or the one."""
         meant = " ".join(filter(None, [str(first), str(first if last is None else last), more]))
         tombstone_ms = -1 if look else 60_000 if force else 0
-        answer, *mine = self.run("revoke", session=session, meant=meant, tombstone_ms=tombstone_ms, life_ms=life_ms)
+        answer, *mine = self.run(
+            "revoke", session=session, meant=meant, tombstone_ms=tombstone_ms, reason=reason, life_ms=life_ms
+        )
         left_ms, place, *rows = answer
         hit = tuple(zip(rows[::3], rows[1::3], rows[2::3], strict=True))
         return Revoked(left_ms, _grants(mine), place.decode(), hit)

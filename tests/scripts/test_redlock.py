@@ -78,8 +78,9 @@ def holders(backend: Redis) -> list[object]:
     return answer
 
 
-def revoke(backend: Redis, *meant: bytes, tombstone_ms: int = 0) -> list[object]:
-    answer: list[object] = backend.eval(load("redlock/revoke").source, 2, "agreed", "holder", tombstone_ms, *meant)  # type: ignore[arg-type]
+def revoke(backend: Redis, *meant: bytes, tombstone_ms: int = 0, reason: str = "") -> list[object]:
+    keys = "agreed", "holder"
+    answer: list[object] = backend.eval(load("redlock/revoke").source, 2, *keys, tombstone_ms, reason, *meant)  # type: ignore[arg-type]
     return answer
 
 

@@ -4,9 +4,10 @@ from contextlib import aclosing
 
 from redis.exceptions import RedisError
 
+from ..._core.values import printable
 from .. import _names
 from .._arguments import Unusable
-from .._ls import ENDLESS, printable
+from .._ls import ENDLESS
 from .._nodes import primaries
 from ._finding import Finding, Verdict
 

@@ -159,7 +159,7 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
 async def _stop(child: Child, state: LeaseState) -> None:
     """End all descendants of the command: TERM, then KILL before another caller can be granted the lease."""
     now = state.context.clock()
-    if state.validity.reason == "revoked":
+    if state.request.revoked:
         until = min(now + _KILL_TIMEOUT, state.validity.deadline)  # before the deadline no other caller is granted it
     else:
         cleanup = margin(state.ttl) - DRIFT * state.ttl - PRECISION

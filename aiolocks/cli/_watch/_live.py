@@ -15,6 +15,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ..._core.values import printable
 from .. import _ls, _names
 from ._board import SORTS, Board
 from ._watcher import Watcher
@@ -46,9 +47,10 @@ def table(
     for at, name in enumerate(rows[first : first + room], first):
         waiting = Text(_ls.waiting(name) if name.waiting else "", style="yellow" if name.waiting else "")
         left = Text(_ls.duration(name.remaining), style="red" if (name.remaining or 9) < 1 else "")
+        by = Text(": ".join(filter(None, (_ls.by(name), _ls.note(name)))))
         listed.add_row(
-            Text(_ls.printable(name.name)), Text(name.kind, style="cyan"), _ls.duration(name.seconds), left, waiting,
-            Text(_ls.by(name)), style=Style(reverse=True) if at == chosen else None,
+            Text(printable(name.name)), Text(name.kind, style="cyan"), _ls.duration(name.seconds), left, waiting, by,
+            style=Style(reverse=True) if at == chosen else None,
         )  # fmt: skip
     below = len(rows) - first - room
     return Group(

@@ -31,7 +31,7 @@ def listening(*callbacks: Callable[[Event], None]) -> Iterator[None]:
 
 
 def test_an_event_says_what_happened_to_what_and_is_frozen() -> None:
-    assert Event._fields == ("kind", "name", "primitive", "seconds", "fencing_token", "acquisition")
+    assert Event._fields == ("kind", "name", "primitive", "seconds", "fencing_token", "acquisition", "note")
     with pytest.raises(AttributeError):
         HELD.kind = "lost"  # type: ignore[misc]  # this is what is tested
 

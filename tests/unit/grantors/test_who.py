@@ -40,9 +40,9 @@ async def test_an_introduction_is_repeated_only_while_anything_is_held() -> None
     server = granting()
     async with Lock(server.client(), "orders", ttl=30):
         await asyncio.sleep(101)
-    assert [said.at for said in server.introductions] == pytest.approx([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100])
+    assert [said.at for said in server.introductions] == pytest.approx([0, 0.5, *range(10, 101, 10)], abs=0.06)
     await asyncio.sleep(100)
-    assert len(server.introductions) == 11
+    assert len(server.introductions) == 12
 
 
 async def test_an_introduction_is_repeated_over_each_new_link_and_under_each_prefix() -> None:
@@ -50,7 +50,7 @@ async def test_an_introduction_is_repeated_over_each_new_link_and_under_each_pre
     async with Lock(server.client(), "orders"), Lock(server.client(), "orders", prefix="app:"):
         assert [said.keys[0].partition(b"session:")[0] for said in server.introductions] == [b"aiolocks:", b"app:"]
         server.cut()
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.4)
         assert len(server.introductions) == 4
     await server.close()
 

@@ -1,12 +1,25 @@
 -- W16: revokes the leases whose fencing tokens are from *first* to *last*.
--- Needs the names: first, last; for `revoke_some` holders, meta, place, tombstone_ms; and `numbers`, `leases` and
--- `books`.
+-- Needs the names: first, last; reason for `keep_reason`; for `revoke_some` holders, meta, place, tombstone_ms; and
+-- `numbers`, `leases` and `books`.
 
 -- W9: a first write that is allowed at the memory limit, and then all are. *left* is the TTL of the key in ms.
 local function keep_as_it_is(key, left)
   if left >= 0 then
     redis.call('PEXPIRE', key, math.max(left, 1))
   end
+end
+
+-- Keeps the *reason* for the holder, in a key beside the tombstones: older versions of these scripts read the marks and
+-- tombstones as they are. W9: it is written last, and may fail. It lives while the lease can, and a minute at least.
+local function keep_reason(key, token, left)
+  if reason ~= '' then
+    redis.pcall('SET', key .. ':r:' .. token, 'R' .. reason, 'PX', math.max(left, 60000))
+  end
+end
+
+-- Returns the reason in that form, for the holder of a lease that was revoked; or *code* if there is none.
+local function reason_of(key, token, code)
+  return redis.call('GET', key .. ':r:' .. token) or code
 end
 
 -- True if the lease with this fencing token is to be revoked.
@@ -59,11 +72,15 @@ local function revoke_some()
     for _, token in ipairs(meant) do
       drop(token) -- W9: this write frees memory, and then all are allowed
       redis.pcall('SET', holders .. ':t:' .. token, 'R', 'PX', math.max(longest, tombstone_ms))
+      keep_reason(holders, token, longest)
     end
   elseif meant[1] then
     keep_as_it_is(holders, redis.call('PTTL', holders))
     for at = 1, #marked, MOST do -- an even number: token and terms
       redis.call('HSET', meta, spread(marked, at, math.min(at + MOST - 1, #marked)))
+    end
+    for at = 1, #marked, 2 do
+      keep_reason(holders, marked[at], longest)
     end
   end
   return answer

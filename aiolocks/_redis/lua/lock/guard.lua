@@ -7,8 +7,8 @@
 -- ARGV[3]  names    int     how many names the lease holds
 -- ARGV[4…] words    bytes   the token of each name; then, for each command, the number of its words and the words
 -- returns  the replies up to the first error, as an array in Redis's protocol; 0 if one of the tokens does not hold its
---          name, or -2 if that is revoked, and nothing was run; -1 if a later run has overtaken this one
--- uses     numbers, mutex, guard
+--          name, and nothing was run; or -2, or `R` and the reason, if that is revoked; -1 if a later run has overtaken this
+-- uses     numbers, mutex, guard, revoke
 local before = answered()
 if before then
   return before
@@ -16,7 +16,8 @@ end
 for at = 1, tonumber(names) do
   local owner, _, mark = parts_of(redis.call('GET', holders[at]) or '')
   if owner ~= words[at] or mark ~= '' then -- defect: guard-compare
-    return owner == words[at] and mark == 'R' and -2 or 0
+    -- slow path
+    return owner == words[at] and mark == 'R' and reason_of(holders[at], owner, -2) or 0
   end
 end
 return run()

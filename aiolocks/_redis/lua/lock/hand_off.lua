@@ -6,13 +6,14 @@
 -- ARGV[2]  offered       bytes   the secret
 -- ARGV[3]  ttl_ms        int     minimum time that the lease lasts from now on
 -- ARGV[4]  tombstone_ms  int     how long such a request can arrive, or 0 if none can
--- returns  1; 0 if the token holds nothing; -1 if it is revoked
--- uses     numbers, mutex
+-- returns  1; 0 if the token holds nothing; if it is revoked, -1, or `R` and the reason
+-- uses     numbers, mutex, revoke
 local owner, number, mark = held_by()
 if owner == offered then
   return 1 -- P6: asked again
 elseif owner ~= token or mark ~= '' then
-  return owner == token and mark == 'R' and -1 or 0
+  -- slow path
+  return owner == token and mark == 'R' and reason_of(holder, token, -1) or 0
 end
 local lasts = math.max(redis.call('PTTL', holder), ttl_ms)
 redis.call('PEXPIRE', holder, lasts) -- W9: this write is allowed at the memory limit, and then all are

@@ -7,9 +7,10 @@
 -- KEYS[4]  waiters       zset    entry of each waiter of this session -> ticket
 -- ARGV[1]  meant         bytes   `first last`: the range of fencing tokens; 0 is a holder without one
 -- ARGV[2]  tombstone_ms  int     0: mark the lease; -1: only look; else end it at once, and bury its token for so long
--- ARGV[3]  session       bytes   session that asks
--- ARGV[4]  channels      bytes   prefix of every session's channel
--- ARGV[5]  life_ms       int     how long the session counts as alive without a re-check
+-- ARGV[3]  reason        bytes   why, for the holder; can be empty
+-- ARGV[4]  session       bytes   session that asks
+-- ARGV[5]  channels      bytes   prefix of every session's channel
+-- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
 -- returns  {{ms until the lease ends if it is not released, 0 if it has ended, or -1 if it cannot be marked; an empty
 --          text; and if the lease was there, its fencing token, the ms that it had left or -1 if it has no end, and 1},
 --          grants for this session…}
@@ -30,6 +31,7 @@ if value and is_meant(number) then
     redis.call('DEL', holder) -- W9: this write frees memory, and then all are allowed
     if force then
       redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms))
+      keep_reason(holder, owner, left)
     end
     left, value = 0, nil
   elseif number == 0 then
@@ -38,6 +40,7 @@ if value and is_meant(number) then
     if tombstone_ms == '0' and mark == '' then
       keep_as_it_is(holder, left)
       redis.call('SET', holder, value .. ' R', 'KEEPTTL')
+      keep_reason(holder, owner, left)
     end
     left = math.max(left, 1)
   end

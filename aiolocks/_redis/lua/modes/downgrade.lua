@@ -9,13 +9,14 @@
 -- ARGV[3]  session   bytes  session that asks
 -- ARGV[4]  channels  bytes  prefix of every session's channel
 -- ARGV[5]  life_ms   int    how long the session counts as alive without a re-check
--- returns  {1, or 0 if the token holds nothing, or -1 if it is revoked; grants for this session…}
+-- returns  {1, or 0 if the token holds nothing, or if it is revoked, as `renew`; grants for this session…}
 local asking = token
--- uses     numbers, leases, modes, books, queue, hand_over
+-- uses     numbers, leases, modes, books, queue, hand_over, revoke
 settle()
 local number, mark = fence_of(token)
 if not number or mark ~= '' then
-  return { mark == 'R' and -1 or 0 }
+  -- slow path
+  return { mark == 'R' and reason_of(holders, token, -1) or 0 }
 end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed

@@ -1,3 +1,3 @@
 -- As for a semaphore, but the name is held in modes.
 -- like     semaphore/renew
--- uses     numbers, leases, modes, books
+-- uses     numbers, leases, modes, books, revoke

@@ -3,7 +3,8 @@
 -- KEYS[1]  agreed        string  the largest fencing token accepted here, and the token of its holder
 -- KEYS[2]  holder        string  `token fence [mark]` of the current holder
 -- ARGV[1]  tombstone_ms  int     0: mark it; else end it at once, and bury its token for so long
--- ARGV[2…] meant         bytes   the secret parts of the tokens meant, the same on all servers; none: only look
+-- ARGV[2]  reason        bytes   why, for the holder; can be empty
+-- ARGV[3…] meant         bytes   the secret parts of the tokens meant, the same on all servers; none: only look
 -- returns  {the secret part of the holder's token, or an empty text if none is left; its fencing token, or 0 if that
 --          was not accepted here; ms until its lease ends}
 -- uses     mutex, revoke
@@ -17,11 +18,13 @@ for _, one in ipairs(meant) do
     redis.call('DEL', holder) -- W9: this write frees memory, and then all are allowed
     if tombstone_ms ~= '0' then
       redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms))
+      keep_reason(holder, owner, left)
     end
     return { '', 0, 0 }
   elseif value and one == own and mark == '' then
     keep_as_it_is(holder, left)
     redis.call('SET', holder, value .. ' R', 'KEEPTTL')
+    keep_reason(holder, owner, left)
     mark = 'R'
   end
 end

@@ -8,7 +8,7 @@
 -- ARGV[4…] words    bytes   the token of each name; then, for each command, the number of its words and the words
 -- returns  as `lock/guard`
 local holders, meta
--- uses     numbers, leases, guard
+-- uses     numbers, leases, guard, revoke
 local before = answered()
 if before then
   return before
@@ -17,7 +17,8 @@ for at = 1, tonumber(names) do
   holders, meta = held[2 * at - 1], held[2 * at]
   local number, mark = fence_of(words[at])
   if not number or mark ~= '' then
-    return mark == 'R' and -2 or 0
+    -- slow path
+    return mark == 'R' and reason_of(holders, words[at], -2) or 0
   end
 end
 return run()

@@ -7,9 +7,9 @@
 -- ARGV[2]  offered       bytes   the secret
 -- ARGV[3]  ttl_ms        int     minimum time that the lease lasts from now on
 -- ARGV[4]  tombstone_ms  int     how long such a request can arrive, or 0 if none can
--- returns  1; 0 if the token holds nothing; -1 if it is revoked
+-- returns  1; 0 if the token holds nothing; if it is revoked, -1, or `R` and the reason
 local asking = token
--- uses     numbers, leases, semaphore, books
+-- uses     numbers, leases, semaphore, books, revoke
 if not sure then
   settle()
 end
@@ -18,7 +18,8 @@ if is_live(offered) then
 end
 local number, mark = fence_of(token)
 if not own or not number or mark ~= '' then
-  return mark == 'R' and -1 or 0
+  -- slow path
+  return mark == 'R' and reason_of(holders, token, -1) or 0
 end
 extend(token, ttl_ms) -- W9: this write is allowed at the memory limit, and then all are
 redis.call('ZADD', holders, redis.call('ZSCORE', holders, token), offered)
