@@ -56,10 +56,11 @@ def _described(reply: object) -> str:
 
 
 _SHAPES = {
-    **dict.fromkeys(("adopt", "fence", "hand_off", "rename", "touch", "redlock/raise", "EXISTS", "WAIT"), r"n"),
-    **dict.fromkeys(("downgrade", "pause", "resize"), r"\[n.*\]"),
+    **dict.fromkeys(("adopt", "fence", "rename", "touch", "redlock/raise", "EXISTS", "WAIT"), r"n"),
+    **dict.fromkeys(("pause", "resize"), r"\[n.*\]"),
+    "downgrade": r"\[[nb].*\]",
     "expire": r"[n-]",
-    "guard": r"[nb]",
+    **dict.fromkeys(("guard", "hand_off"), r"[nb]"),
     "holders": r"\[n(?:[bd][nd][nd][nd])*\]",
     "read": r"\[[bd-][bd]\]",
     "revoke": r"\[\[n[bdn](?:[nd][nd][nd])*\].*\]",

@@ -258,7 +258,7 @@ class Acquisition:
     async def _ask_blockers(self) -> None:
         with contextlib.suppress(RedisError, OSError, TimeoutError):  # the error then says less
             async with asyncio.timeout(_ASKED_BEFORE + GRACE):
-                self._blockers = await self.grantor.blockers(self.request)
+                self._blockers = await self.context.session.blockers(self.grantor, self.request)
 
     async def _wait_confirmed(self, option: Extension) -> Granted | None:
         """Wait for the grant, and until the *option* that asks for more has confirmed it."""

@@ -46,6 +46,10 @@ class Services(Protocol):
         """See `Lease.hand_off`."""
         ...
 
+    async def blockers(self, grantor: "Grantor", request: Request) -> tuple[Holder, ...]:
+        """Ask Redis who holds what *request* waits for."""
+        ...
+
     def noted(self, request: Request) -> None:
         """The note of a lease has changed."""
 
@@ -209,10 +213,6 @@ class Grantor(Protocol):
 
     def obstacle(self, request: Request) -> BaseException | None:
         """Return why a part of *request* is not undone yet, if it has parts and the reason is known."""
-
-    def blockers(self, request: Request) -> Awaitable[tuple[Holder, ...]]:
-        """Ask who holds what *request* waits for now. It has no effect on *request*, and raises a RedisError."""
-        ...
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         """Return the fencing token of each name that *request* holds, given that *fence* was granted."""

@@ -10,10 +10,8 @@ from redis.exceptions import RedisError, ResponseError
 from .._core import events
 from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, resolve, was_not_run
 from .._core.keys import Keys, channel_of
-from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Replicas
 from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
-from .._core.values import Holder
 from .._engine.context import Context, Holding
 from .._engine.extension import Extension
 from .._engine.release import Release
@@ -38,7 +36,6 @@ from .families import RenewalBatch, ScriptSet, renewal_patience, renewed_alone
 from .replication import replicated
 from .wait_queue import WaitQueue
 from .wakeups import SessionAddress, Wakeups
-from .who import holders_of
 
 if TYPE_CHECKING:
     from .session import Servers
@@ -524,11 +521,6 @@ class RedisGrantor:
 
     def obstacle(self, request: Request) -> None:
         return None  # it has no parts
-
-    async def blockers(self, request: Request) -> tuple[Holder, ...]:
-        # A level of a path that is used from below is in the way of no other such use.
-        intends = self.keys.family == "modes" and request.terms.permits in (INTENT_SHARED, INTENT_EXCLUSIVE)
-        return await holders_of(self, (SHARED, EXCLUSIVE) if intends else ())
 
     def is_in(self, slots: Container[int]) -> bool:
         """Whether the name is in one of these slots of a Cluster."""

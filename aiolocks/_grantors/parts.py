@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
 from .._core.answers import resolve
-from .._core.values import Holder
 from .._engine.context import Context, Grantor
 from .._engine.release import Release
 from .._engine.request import Granted, Request, ResultCallback
@@ -137,11 +136,6 @@ class Composite:
 
     context: Context
     together = None
-
-    async def blockers(self, request: Request) -> tuple[Holder, ...]:
-        """Ask about the first part that is missing: of several names in one order, it waits for that one."""
-        missing: Part | None = next((part for part in request.parts if not part.fence), None)
-        return () if missing is None else await missing.grantor.blockers(missing.request)
 
     def needed(self, request: Request) -> int:
         """Return how many parts of *request* must answer yes: all of them, or a majority."""

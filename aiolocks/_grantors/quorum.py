@@ -66,9 +66,6 @@ class Quorum(Composite):
     def needed(self, request: Request) -> int:
         return self._quorum
 
-    async def blockers(self, request: Request) -> tuple[Holder, ...]:
-        return await self.holders(request.terms.ttl)
-
     def keep_open(self) -> contextlib.ExitStack:
         """Return a context manager that keeps the sessions of all servers open."""
         stack = contextlib.ExitStack()

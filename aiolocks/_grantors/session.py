@@ -17,8 +17,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .._core.background import LAST_GRACE, at_loop_end, finish, last_releases
 from .._core.keys import Keys
+from .._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration
-from .._engine.context import Context
+from .._core.values import Holder
+from .._engine.context import Context, Grantor
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
@@ -28,11 +30,12 @@ from .._redis.pipeline import Pipeline
 from .families import RenewalBatch, ScriptSet
 from .hand_off import hand_off
 from .one_server import RedisGrantor
+from .quorum import Quorum
 from .replication import Replication
 from .tracking import Tracking
 from .wait_queue import WaitQueue
 from .wakeups import ClusterWakeups, SessionAddress, Wakeups
-from .who import SessionInfo
+from .who import SessionInfo, holders_of
 
 
 @final
@@ -212,6 +215,17 @@ class Session:
 
     async def hand_off(self, state: LeaseState, ttl: Duration | None) -> str:
         return await hand_off(state, ttl)
+
+    async def blockers(self, grantor: Grantor, request: Request) -> tuple[Holder, ...]:
+        if isinstance(grantor, RedisGrantor):
+            # A level of a path that is used from below is in the way of no other such use.
+            intends = grantor.keys.family == "modes" and request.terms.permits in (INTENT_SHARED, INTENT_EXCLUSIVE)
+            return await holders_of(grantor, (SHARED, EXCLUSIVE) if intends else ())
+        if isinstance(grantor, Quorum):
+            return await grantor.holders(request.terms.ttl)
+        # Of several names, it holds those before the name that it waits for.
+        missing = next((part for part in request.parts if not part.fence), None)
+        return () if missing is None else await self.blockers(missing.grantor, missing.request)
 
     def noted(self, request: Request) -> None:
         self.servers.info.noted(request)

@@ -267,14 +267,15 @@ class SessionInfo:
         entry: _Entry = call.subject
         some: tuple[bytes, ...] = call.reply_to
         entry.pending = False
-        if isinstance(reply, Exception):
-            entry.stale |= dict.fromkeys(some)
-            self._write_at = min(self._write_at, self._context.clock() + _NOTE_INTERVAL)
+        if reply != 1:  # the next look writes again, and not this, or a key that is always gone would keep us busy
+            lost = some
+            if not isinstance(reply, Exception):  # the key was not there, and now has no names but *some*
+                entries = self._entries
+                own = {token for token, names in self._names.items() if entries.get(names.channels) is entry}
+                lost = tuple(own.difference(some))
+            entry.stale |= dict.fromkeys(lost)
             entry.due = 0
-        elif reply != 1:  # the key was not there
-            own = (token for token, names in self._names.items() if self._entries.get(names.channels) is entry)
-            entry.stale |= dict.fromkeys(set(own).difference(some))
-            entry.due = len(entry.stale)
+            self._write_at = min(self._write_at, self._context.clock())
         if isinstance(reply, ResponseError) and not isinstance(reply, NotNowError):
             entry.refused = True
             message = "holders() and waiters() cannot tell this process's host and pid: %s"

@@ -14,7 +14,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from .._core.options import Duration, Options, check_seconds
-from .._core.values import Holder
 from .._engine.acquire import Acquisition
 from .._engine.context import Context, Together
 from .._engine.lease import Hold, Lease
@@ -210,10 +209,6 @@ class ScriptedGrantor:
 
     def obstacle(self, request: Request) -> None:
         """Return None: there are no parts."""
-
-    async def blockers(self, request: Request) -> tuple[Holder, ...]:
-        """Return no holders: they are not known."""
-        return ()
 
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         """Return the only one."""

@@ -56,8 +56,8 @@ async def test_a_holder_is_stopped_and_told_and_then_it_is_gone(make: Make) -> N
 @pytest.mark.real_time
 async def test_a_lease_that_a_thread_renews_is_revoked_too(make: Make) -> None:
     body = await Body.enter(make, ttl=STEADY, watchdog="thread")
-    await make().revoke(timeout=15)
-    assert (await body.end()).reason == "revoked"
+    await make().revoke(timeout=15, reason="deploy 1.7")
+    assert (await body.end()).reason == "revoked: deploy 1.7"
 
 
 @every_row
@@ -128,23 +128,25 @@ async def test_one_is_meant_by_its_fencing_token(make: Make) -> None:
 @every_row
 async def test_by_force_it_ends_at_once_and_its_holder_is_told_at_its_next_renewal(make: Make) -> None:
     body = await Body.enter(make, ttl=STEADY)
-    await make().revoke(force=True, timeout=5)
+    await make().revoke(force=True, timeout=5, reason="deploy 1.7")
     lease = await make().acquire(timeout=10)
     assert lease.fencing_token > body.lease.fencing_token
     error = await body.end()
-    assert error.reason == "revoked"
+    assert error.reason == "revoked: deploy 1.7"
+    assert "revoked: deploy 1.7; stop acting on it" in str(error)
     assert await lease.release()
 
 
 @every_row
 async def test_a_renewal_by_hand_is_refused_too(make: Make) -> None:
     lease = await make(ttl=LONG).acquire()
-    with pytest.raises(AcquireTimeoutError):
-        await make().revoke(timeout=0)
+    for reason in ("deploy\n1.7", "another, which comes too late"):
+        with pytest.raises(AcquireTimeoutError):
+            await make().revoke(timeout=0, reason=reason)
     assert not await lease.renew()
     with pytest.raises(LeaseLostError) as caught:
         lease.check()
-    assert caught.value.reason == "revoked"
+    assert caught.value.reason == r"revoked: deploy\n1.7"
     assert not await lease.release()
     await free(make())
 
@@ -154,11 +156,23 @@ async def test_what_it_guards_is_not_written(make: Make, row: Row) -> None:
         pytest.skip("no one server knows of its lease")
     lease = await make(ttl=LONG).acquire()
     with pytest.raises(AcquireTimeoutError):
-        await make().revoke(timeout=0)
+        await make().revoke(timeout=0, reason="*deploy 1.7")
     with pytest.raises(LeaseLostError) as caught:
         await lease.guard(("SET", make.key("guarded"), 1))
-    assert caught.value.reason == "revoked"
+    assert caught.value.reason == "revoked: *deploy 1.7"
     await lease.release()
+
+
+async def test_what_is_revoked_is_not_handed_off(make: Make, row: Row) -> None:
+    if not row.kind.handed_on:
+        pytest.skip("its leases stay with their process")
+    lease = await make(ttl=LONG).acquire()
+    with pytest.raises(AcquireTimeoutError):
+        await make().revoke(timeout=0, reason="deploy 1.7")
+    with pytest.raises(LeaseLostError) as caught:
+        await lease.hand_off()
+    assert caught.value.reason == "revoked: deploy 1.7"
+    await free(make())
 
 
 @every_row
@@ -215,6 +229,10 @@ async def test_wrong_words_are_refused_before_anything_is_sent(make: Make) -> No
         await make().revoke(fencing_token="1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="timeout must be >= 0"):
         await make().revoke(timeout=-1)
+    with pytest.raises(ValueError, match="reason must have at most 200 characters, not 201"):
+        await make().revoke(reason="x" * 201)
+    with pytest.raises(TypeError, match="reason must be a str"):
+        await make().revoke(reason=17)  # type: ignore[arg-type]
     assert await lease.release()
 
 
@@ -238,10 +256,10 @@ async def test_a_writer_that_is_revoked_does_not_become_a_reader(client: Redis) 
     rw = RWLock(client, "orders", ttl=LONG)
     lease = await rw.write.acquire()
     with pytest.raises(AcquireTimeoutError):
-        await rw.write.revoke(timeout=0)
+        await rw.write.revoke(timeout=0, reason="deploy 1.7")
     with pytest.raises(LeaseLostError) as caught:
         await lease.downgrade()
-    assert caught.value.reason == "revoked"
+    assert caught.value.reason == "revoked: deploy 1.7"
     await lease.release()
 
 

@@ -119,6 +119,13 @@ def test_a_revoked_lease_of_a_quorum_is_marked_and_lasts_as_long_as_before(backe
         assert 4_000 < int(backend.pttl("holder")) <= 5_000
 
 
+@pytest.mark.parametrize("tombstone_ms", [0, 60_000])
+def test_the_reason_of_a_revoked_lease_of_a_quorum_is_kept_for_its_holder(backend: Redis, tombstone_ms: int) -> None:
+    backend.set("holder", HELD, px=5_000)
+    revoke(backend, OWN, tombstone_ms=tombstone_ms, reason="deploy 1.7")
+    assert backend.get(b"holder:r:session-one" + OWN) == b"Rdeploy 1.7"
+
+
 def test_a_lease_of_a_quorum_that_is_not_revoked_is_left_alone(backend: Redis) -> None:
     backend.set("holder", HELD, px=5_000)
     assert revoke(backend)[0] == OWN

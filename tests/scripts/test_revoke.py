@@ -60,6 +60,36 @@ def test_once_released_there_is_nothing_left_and_the_next_is_not_hit(held: Scrip
     assert not _is_marked(held, "ben")
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_the_holder_is_told_the_first_reason(held: Scripts, force: bool) -> None:
+    """A request that is sent again, and an operator who revokes it as well, change nothing."""
+    fence = fence_of(held, "ann")
+    for reason in ("deploy 1.7", "deploy 1.7", "", "another"):
+        held.revoke(fence, reason=reason)
+    held.revoke(fence, reason="deploy 1.7", force=force)
+    assert held.run("renew", who="ann", ttl_ms=1) == b"Rdeploy 1.7"
+    assert held.hand_off("ann") in ((0,) if force else (b"Rdeploy 1.7",))
+    key = held.keys.part(b"r:") + token("ann")
+    assert 50_000 < pttl(held, key) <= 60_000, "it is residue"
+    assert held.run("renew", who="ben", ttl_ms=1) == (1 if force else 0)
+
+
+@on_server
+def test_at_the_memory_limit_it_is_revoked_without_a_reason(held: Scripts) -> None:
+    """W9: the mark comes first; what is allowed behind it, the server says."""
+    fence = fence_of(held, "ann")
+    with configured(held, maxmemory=1, maxmemory_policy="noeviction"):
+        held.revoke(fence, reason="deploy 1.7")
+        assert held.run("renew", who="ann", ttl_ms=1) in (-1, b"Rdeploy 1.7")
+
+
+def test_a_lease_of_a_set_that_is_revoked_with_others_has_its_reason(backend: Redis) -> None:
+    semaphore = Scripts(backend, "semaphore", limit=9)
+    fences = [semaphore.granted(who).fence for who in ("ann", "ben", "cat")]
+    semaphore.revoke(fences[0], fences[1], reason="deploy 1.7")
+    assert [semaphore.run("renew", who=who, ttl_ms=1) for who in ("ann", "ben", "cat")] == [b"Rdeploy 1.7"] * 2 + [1]
+
+
 def test_another_fencing_token_hits_no_one(held: Scripts) -> None:
     fence = fence_of(held, "ann")
     before = contents(held)

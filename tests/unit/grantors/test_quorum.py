@@ -489,7 +489,7 @@ async def test_statistics_wait_up_to_ten_seconds_for_servers_busy_with_another_p
 
 
 async def test_a_holder_is_named_by_a_server_that_knows_its_session() -> None:
-    row, unknown, known = [0, fresh_token(), 7, 1500, 1], [None, None, None], [b"orders-1", b"42", b""]
+    row, unknown, known = [0, fresh_token(), 7, 1500, 1], [None] * 4, [b"orders-1", b"42", b"", None]
     async with quorum(*(Voter(holders=row, HMGET=named) for named in (unknown, known, unknown))) as majority:
         (holder,) = await majority.holders(TTL)
         assert (holder.host, holder.pid) == ("orders-1", 42)
