@@ -38,7 +38,6 @@ _MAX_UNANSWERED = 4096
 _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
 
 
-@final
 class Block:
     """An open block, whose lease ends with it.
 
@@ -48,13 +47,18 @@ class Block:
 
     __slots__ = ("_body", "_lease", "_state")
 
-    def __init__(self, lease: object, state: LeaseState, task: Task | None, before: int) -> None:
+    _lease: object
+    """The `Lease`: a block that does not name it keeps it too."""
+    _state: LeaseState
+    _body: BodyTask | None
+
+    def open_in(self, task: Task | None, before: int, lease: object, state: LeaseState) -> None:
         """Open it in *task*. *before* is the task's `cancelling()` when it began to enter."""
-        self._lease: object = lease  # a block that does not name its lease keeps it too
+        self._lease = lease
         self._state = state
         # Count the block under the mode it entered with, even after a downgrade.
-        self._body: BodyTask | None = BodyTask(task, before, state.grantor, state.base, state.request.terms.permits)
-        state.enter(self._body)
+        self._body = body = BodyTask(task, before, state.grantor, state.base, state.request.terms.permits)
+        state.enter(body)
 
     @property
     def task(self) -> Task | None:
@@ -73,16 +77,17 @@ class Block:
         now = context.clock()
         waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
         body.leave()
-        state.leave()
-        valid = state.end(now)  # P11: renewal has stopped before the release is sent
+        self._body = None
+        valid = state.leave(now)  # P11: renewal has stopped before the release is sent
         if state.task is not None:
             state.unlist()
-        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
-        self._lease = self._body = None
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
             state.release_on_server(now, None, self._check)
+            self._lease = None
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
+        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
+        self._lease = None
         if not valid:
             state.unlist()  # `end` may just have recorded a `Loss`: the block reports that itself
             context.schedule_idle_close()
@@ -160,32 +165,33 @@ _newest = threading.local()
 
 
 @final
-class ExitHandle:
-    """One look-up of `__aexit__`, on an object or (by exit stacks) on its class. It leaves the block it is claimed for.
+class ExitHandle(Block):
+    """One look-up of `__aexit__`, on an object or (by exit stacks) on its class, and the block that it is claimed for.
 
-    Its state is `_claimed`, then `_opened`, then `_block` until that is left. Invariant: it never gets a second block.
+    Its state is `_claimed`, then `_opened`, and then that of the block. Invariant: it opens once at most.
     """
 
-    __slots__ = ("__weakref__", "_before", "_block", "_claimed", "_opened", "_owner", "_stray", "_task", "_type")
+    __slots__ = ("__weakref__", "_before", "_claimed", "_opened", "_owner", "_stray", "_task", "_type")
 
     def __init__(self, owner: "SharedContextManager[Any] | None", kind: type, *, stray: bool = False) -> None:
         """*stray* if it was not looked up, so that *owner* must keep the block."""
         self._owner = owner
         self._type = kind
         self._stray = stray
-        self._block: Block | None = None
         self._claimed = self._opened = False
         self._before = 0
-        self._task = current_task()
+        self._body = None
+        try:
+            self._task = asyncio.current_task()  # as `current_task` does, for speed
+        except RuntimeError:
+            self._task = None
 
     def open(self, lease: object, state: LeaseState) -> None:
         task, self._task = self._task, None
         self._opened = True
-        block = Block(lease, state, task, self._before)
+        self.open_in(task, self._before, lease, state)
         if self._stray and self._owner is not None:
-            self._owner._keep(block)
-        else:
-            self._block = block
+            self._owner._keep(self)
 
     def claim(self, owner: "SharedContextManager[Any]") -> bool:
         """Claim this handle for the block that *owner* opens. False if it is taken, or another task looked it up."""
@@ -203,8 +209,8 @@ class ExitHandle:
         """Leave the block. A handle that was looked up on the class gets the object as its first argument."""
         *owner, _, exc, _ = args
         frame = sys._getframe(1)
-        block, self._block = self._block, None
-        if block is None:
+        block: Block = self
+        if self._body is None or self._stray:
             if self._opened:
                 raise RuntimeError(f"{self._owner!r}: this block was left already")
             block = cast("SharedContextManager[Any]", owner[0] if owner else self._owner)._take_kept()

@@ -282,7 +282,8 @@ class Lease(NameHints):
         self.check()
         if self._state.entered:  # the inner block would release it under the outer one
             raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
-        self._block = Block(self, self._state, task, before)
+        self._block = Block()
+        self._block.open_in(task, before, self, self._state)
         return self
 
     def __aexit__(
@@ -351,7 +352,8 @@ class Hold:
         self._in_use = True
         try:
             lease = await self._acquire()
-            self._block = Block(lease, state_of(lease), task, before)
+            self._block = Block()
+            self._block.open_in(task, before, lease, state_of(lease))
         finally:
             self._in_use = self._block is not None
         return lease

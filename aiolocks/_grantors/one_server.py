@@ -200,8 +200,10 @@ class RedisGrantor:
     def _terms(self, request: Request, link: Connection) -> Arguments:
         line = self._queues.get(self._base) if self._queues else None
         address = session, channels, life_ms = self._address(request, line)
-        number = request.place.ticket
+        terms, number = request.terms, request.place.ticket
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
+        if line is None and not request.extensions:  # as nearly always
+            return request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms
         brief = (
             line is not None and ticket == 0 and self._scripts.short_reply and line.knows(address)
             and not request.tried
@@ -212,10 +214,8 @@ class RedisGrantor:
             brief = brief and extension.answered_briefly
             if extension.newcomer and ticket == 0:  # defect: W26-newcomer
                 ticket, brief = extension.newcomer, False  # defect: W26-brief
-        terms = request.terms
         ticket = _BRIEFLY if brief else ticket
-        args: Arguments = (request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms)
-        return args + more if more else args
+        return request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms, *more
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""

@@ -295,8 +295,8 @@ class Semaphore(Acquirable):
     def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
         check_permits(permits)
         acquisition = super()._new_acquisition(timeout, permits, entering=entering)
-        base = self._keys.base
-        inside = acquisition.context.holdings.inside(acquisition.task, base)
+        base, holdings = self._keys.base, acquisition.context.holdings
+        inside = holdings.inside(asyncio.current_task(), base) if holdings.blocks else 0
         declaration = _Declaration(self._kind, self.name, base, self._limit, self._declarations(), permits, inside)
         acquisition.request.carry((declaration, *self._extensions))
         return acquisition

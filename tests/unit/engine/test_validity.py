@@ -1,5 +1,7 @@
 """The validity of a lease as a table: what it says of itself, by the clock and by how it ended."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from aiolocks._engine.validity import MOVES, REVOKED, End, Validity
@@ -17,7 +19,8 @@ class Session:
 
 
 def lasting(session: Session, max_hold: float | None = None, of: Validity | None = None) -> Validity:
-    return Validity(session, 9.0, 0.0, 10.0, max_hold, of)  # type: ignore[arg-type]  # a clock and `forked` are enough
+    terms = SimpleNamespace(valid_for=9.0, ttl=10.0)
+    return Validity(session, 0.0, terms, 0.0, max_hold, of)  # type: ignore[arg-type]  # a clock and `forked` are enough
 
 
 @pytest.mark.parametrize(
