@@ -32,7 +32,7 @@ from .request import Answer, Busy, Full, Granted, Queued, Request, WithdrawnErro
 from .validity import Validity
 
 if TYPE_CHECKING:
-    from .block import ExitHandle
+    from .block import Block
 
 L = TypeVar("L")
 
@@ -64,7 +64,7 @@ class Acquisition:
         return f"{self.grantor.kind} {self.grantor.name!r}"
 
     async def acquire(
-        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None,
+        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "Block | None" = None,
         or_raise: bool = True,
     ) -> L:  # fmt: skip
         """Return the *handle* of the lease once it is granted; raise what `Lock.acquire` does.

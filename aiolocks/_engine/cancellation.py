@@ -45,12 +45,12 @@ class BodyTask:
     `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
     """
 
-    __slots__ = ("_before", "_cancellation", "_grantor", "_scopes", "base", "over", "permits", "task")
+    __slots__ = ("_before", "_cancellation", "_grantor", "_scopes", "names", "over", "permits", "task")
 
     def __init__(self, task: Task | None, before: int, grantor: "Grantor", base: Base, permits: int) -> None:
         """Note that *task* is inside. *before* is its `cancelling()` when it began to enter."""
         self.task = task
-        self.base = base
+        self.names: tuple[bytes, ...] = base if isinstance(base, tuple) else (base,)
         self.permits = permits
         self.over = False
         """The task is not inside any more, or its lease is over: it can take the name again."""

@@ -144,8 +144,7 @@ class Holdings:
         of = self._tasks.get(task) or self._new_ledger(task)
         of.bodies[body] = None
         self.blocks += 1
-        base = body.base
-        for one in base if isinstance(base, tuple) else (base,):
+        for one in body.names:
             of.inside[one] = of.inside.get(one, 0) + body.permits
 
     def leave(self, task: Task, body: "BodyTask", *, closes: bool) -> None:
@@ -154,8 +153,7 @@ class Holdings:
         if of is None:
             return
         if not body.over:
-            base = body.base
-            for one in base if isinstance(base, tuple) else (base,):
+            for one in body.names:
                 left = of.inside.pop(one, 0) - body.permits  # equivalent: constant, it was counted before
                 if left > 0:
                     of.inside[one] = left

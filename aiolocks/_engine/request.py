@@ -33,6 +33,7 @@ from .._core.answers import resolve
 from .._core.errors import LimitMismatchError, LockError
 from .._core.timing import deadline, recheck_interval
 from .._core.tokens import fresh_token, session_of
+from .._core.untyped import make_tuple
 from .._redis.pipeline import PendingCall
 from .extension import Extension
 
@@ -396,7 +397,7 @@ class Request:
             self.phase = _GRANTED
         else:
             self._move(_GRANTED)
-        turn.set_result(Granted(fence, valid_from))
+        turn.set_result(make_tuple(Granted, (fence, valid_from)))
         return True
 
     def far_behind(self, fence: int, now: float) -> bool:

@@ -17,7 +17,7 @@ from .._core.kinds import KINDS
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_timeout, check_ttl
 from .._core.values import Holder, Offer, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
-from .._engine.block import ExitHandle, SharedContextManager
+from .._engine.block import Block, SharedContextManager
 from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
 from .._engine.extension import Extension
@@ -87,7 +87,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, Lease]:
+    def _enter(self, block: Block) -> Coroutine[Any, Any, Lease]:
         acquisition = self._new_acquisition(self._options.acquire_timeout, self._amount, entering=True)
         return acquisition.acquire(Lease, block=block)
 
