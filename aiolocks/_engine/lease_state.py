@@ -259,8 +259,9 @@ class LeaseState:
         if not self.on_server:
             return None
         self.on_server = False
-        until = self.validity.kept_on_server(revoked=self.request.phase is _REVOKED)
-        if (self.report is not None or events.listeners) and self.validity.end is End.RELEASED:
+        validity = self.validity
+        until = validity.deadline if self.request.phase is not _REVOKED else validity.revoked_until()
+        if (self.report is not None or events.listeners) and validity.end is End.RELEASED:
             then = partial(self._emit_released, now, then)
         return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
 

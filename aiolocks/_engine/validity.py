@@ -109,15 +109,12 @@ class Validity:
             return f"held for longer than max_hold ({self.max_hold:g} s), and so not renewed any more"
         return f"not renewed within its {self.ttl:g} s TTL"
 
-    def kept_on_server(self, *, revoked: bool) -> float:
-        """Return the local time until which it can keep others out: its deadline; if it is revoked, its whole TTL.
+    def revoked_until(self) -> float:
+        """Return the local time until which it keeps others out although it is revoked.
 
         W16: the server ends a revoked lease only when its holder releases it, or with its TTL.
         """
-        deadline = self._deadline if self._of is None else self._of._deadline
-        if not revoked:
-            return deadline
-        return (deadline if self._cut is None else self._cut[1]) + margin(self.ttl)
+        return (self.deadline if self._cut is None else self._cut[1]) + margin(self.ttl)
 
     def extend(self, deadline: float) -> None:
         """Count a renewal that the server confirmed. A late one revives nothing."""

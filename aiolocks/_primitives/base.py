@@ -95,9 +95,6 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         seconds = self._timeout(timeout, max_waiting)
         return Hold(lambda: self._bounded_acquisition(seconds, max_waiting, permits).acquire(Lease), self)
 
-    def _acquiring(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Acquiring:
-        return Acquiring(self._acquire(timeout, max_waiting, permits), self._hold, self, timeout, max_waiting, permits)
-
     async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the holder; another task may have called `acquire`.
         return await self._bounded_acquisition(timeout, max_waiting, permits).acquire(Lease, by_hand=True)
@@ -162,7 +159,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         After an error or a cancellation nothing stays held that was not before: a lease that may have been granted is
         released, or ends within its TTL if Redis cannot be reached.
         """
-        return self._acquiring(timeout, max_waiting, self._amount)
+        return Acquiring(self, self._acquire, self._hold, timeout, max_waiting, self._amount)
 
     @explains_misuse
     def try_acquire(self) -> MustAwait[Lease | None]:

@@ -176,7 +176,7 @@ class Semaphore(Acquirable):
 
         After an error or a cancellation nothing stays held.
         """
-        return self._acquiring(timeout, max_waiting, permits)
+        return Acquiring(self, self._acquire, self._hold, timeout, max_waiting, permits)
 
     @explains_misuse
     def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:

@@ -81,11 +81,11 @@ def test_a_fork_holds_nothing_and_says_so() -> None:
 
 def test_a_thread_cuts_it_at_once_and_a_revoked_lease_keeps_others_out_for_its_ttl_all_the_same() -> None:
     validity = lasting(Session())
-    on_server = validity.kept_on_server(revoked=True)
+    on_server = validity.revoked_until()
     assert on_server > 9.0
     validity.cut(REVOKED)
     assert (validity.held, validity.lost, validity.reason) == (False, True, REVOKED)
-    assert validity.kept_on_server(revoked=True) == on_server
+    assert validity.revoked_until() == on_server
 
 
 @pytest.mark.parametrize(("max_hold", "now", "said"), [(5.0, 9.0, "max_hold (5 s)"), (None, 9.0, "its 10 s TTL")])
