@@ -9,7 +9,6 @@
     lock = redis.lock("orders:42", timeout=10, lock_class=RedisLock)
 """
 
-import asyncio
 from typing import Any, Literal, final
 
 from redis.asyncio.lock import Lock as PlainLock
@@ -27,6 +26,7 @@ from ._engine.lease_state import LeaseState
 from ._engine.must_await import LOCKED, must_await
 from ._engine.release import GRACE, RELEASE_TIMEOUT, Release
 from ._engine.request import LONGEST_RETRY, Granted, Request
+from ._engine.validity import Validity
 from ._grantors.one_server import RedisGrantor
 from ._grantors.session import Session
 from ._redis.clients import encoder_of, pool_of
@@ -199,7 +199,7 @@ class RedisLock(PlainLock):
         options = self._options(renew=not self.timeout and token is None)
         asks = wait is None or wait > 0
         request = Request(int(ttl * 1000) / 1000, 1, asks, context.new_token())
-        acquisition = Acquisition(context, grantor, self._keys.base, request, options, wait, asyncio.current_task())
+        acquisition = Acquisition(context, grantor, self._keys.base, request, options, wait)
         try:
             lease = await acquisition.try_acquire(Lease)
         except AcquireTimeoutError:
@@ -243,7 +243,8 @@ class RedisLock(PlainLock):
             context.forget(held)
             return None
         options = self._options(renew=not self.timeout)
-        renewed = LeaseState(context, grantor, self._keys.base, held, options, granted, now)
+        validity = Validity(context, granted.valid_from, held.terms, now, options.max_hold)
+        renewed = LeaseState(context, grantor, self._keys.base, held, options, granted.fence, validity)
         renewed.renew_from(now)
         return Lease(renewed)
 

@@ -12,3 +12,7 @@ RawConnection = Any
 def untyped(thing: object) -> Any:
     """Return *thing*, to use a member that its stub lacks, or describes in part."""
     return thing
+
+
+make_tuple: Any = tuple.__new__
+"""Makes a named tuple of its class and a tuple of all its fields, in half the time that a call of the class takes."""

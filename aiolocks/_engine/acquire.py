@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -27,14 +27,15 @@ from .._redis.clients import place_of
 from .closing import Closing, closed_error
 from .context import Context, Grantor
 from .extension import Extension
-from .holdings import Base, Task
+from .holdings import Base
 from .lease_state import LeaseState, ModeChanges
 from .release import GRACE
 from .report import Report, begin
 from .request import Answer, Busy, Full, Granted, Queued, Request, WithdrawnError
+from .validity import Validity
 
 if TYPE_CHECKING:
-    from .block import ExitHandle
+    from .block import Block
 
 _ASKED_FROM = 1.0
 """Seconds that a caller must be willing to wait for its timeout to say who held the name."""
@@ -43,7 +44,6 @@ _ASKED_BEFORE = 0.05
 """Seconds before the timeout at which Redis is asked for that."""
 
 L = TypeVar("L")
-B = TypeVar("B")
 
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
@@ -61,7 +61,6 @@ class Acquisition:
     options: Options
     timeout: float | None
     """Seconds that the caller waits for the grant."""
-    task: Task | None
     closing: Closing | None = None
     """Ends the wait when the manager that made the primitive is closed."""
     changes: ModeChanges | None = None
@@ -75,57 +74,53 @@ class Acquisition:
     def what(self) -> str:
         return f"{self.grantor.kind} {self.grantor.name!r}"
 
-    def acquire(
-        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "ExitHandle | None" = None
-    ) -> Coroutine[Any, Any, L]:
-        """Return the *handle* of the lease once it is granted; it raises what `Lock.acquire` does.
+    async def acquire(
+        self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "Block | None" = None,
+        or_raise: bool = True,
+    ) -> L:  # fmt: skip
+        """Return the *handle* of the lease once it is granted; raise what `Lock.acquire` does.
 
         A lease taken *by_hand* is the caller's to release, also by the name. If the lease is for a *block*, that opens.
         """
-        return self._acquire(handle, by_hand, block, Acquisition._raise_busy)
-
-    def try_acquire(self, handle: Callable[[LeaseState], L], *, by_hand: bool = False) -> Coroutine[Any, Any, L | None]:
-        """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
-        return self._acquire(handle, by_hand, None, lambda _: None)
-
-    async def _acquire(
-        self, handle: Callable[[LeaseState], L], by_hand: bool, block: "ExitHandle | None",
-        busy: "Callable[[Acquisition], B]",
-    ) -> L | B:  # fmt: skip
-        """Return the handle of the lease, or the result of *busy* if it is busy and the request does not wait."""
-        context, closing = self.context, self.closing
-        state = task = None
-        waiting = None if closing is None else closing.begin(self.grantor.kind, self.grantor.name)
-        report = None
+        context, grantor, closing, request = self.context, self.grantor, self.closing, self.request
+        state = task = report = None
+        waiting = None if closing is None else closing.begin(grantor.kind, grantor.name)
         if events.listeners or events.log.isEnabledFor(logging.DEBUG):  # its level can change at any time
-            report = self._report = begin(self.grantor, self.request)
+            report = self._report = begin(grantor, request)
         try:
             confirming = None
-            for option in self.request.extensions:
+            for option in request.extensions:
                 if option.confirms:  # defect: W13-asked
                     confirming = option
             if self.timeout or confirming:
                 granted = await self._wait_in_time(confirming)
+                now = context.clock()
             else:
                 try:  # the first turn of `wait_granted`, nearly always the last: without a coroutine of its own
                     try:
-                        answer = await self._ask()
+                        context.tokens[request.token] = request  # as `_ask` does, for speed
+                        answer = await grantor.grant(request)
                     except UNCERTAIN as error:
                         answer = await self._ask_again(error)
                 except WithdrawnError:
                     self.take_fresh_token()
                     answer = None
-                if isinstance(answer, Granted) and not self._late(answer):
+                now = context.clock()
+                # equivalent: comparison, exactly half is neither
+                if type(answer) is Granted and answer.valid_from + request.terms.late_after >= now:
                     granted = answer
                 else:
                     granted = await self.wait_granted(answer)
+                    now = context.clock()
             if report is None and events.listeners:
-                report = self._report = Report(self.grantor)
+                report = self._report = Report(grantor)
             if granted is not None:
-                request, now = self.request, context.clock()
-                task = self.task if by_hand else None
+                request, options = self.request, self.options
+                validity = Validity(context, granted.valid_from, request.terms, now, options.max_hold)
+                if by_hand:
+                    task = asyncio.current_task(context.loop)
                 state = LeaseState(
-                    context, self.grantor, self.base, request, self.options, granted, now, task, report, self.changes
+                    context, grantor, self.base, request, options, granted.fence, validity, task, report, self.changes
                 )
                 state.renew_from(now)
                 if request.extensions or request.parts:
@@ -135,38 +130,45 @@ class Acquisition:
             late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
             if report is not None or events.listeners:
                 # Before the undo, which can be interrupted.
-                (report or Report(self.grantor)).emit_failure(self.request, error, late=late)
+                (report or Report(grantor)).emit_failure(self.request, error, late=late)
             await self._undo(error)
             if closed:
-                raise closed_error(self.grantor.kind, self.grantor.name) from None
+                raise closed_error(grantor.kind, grantor.name) from None
             with Doing(f"acquiring {self.what}"):
                 if late:
                     raise self._too_late() from None
                 raise
         if closing is not None:
             closing.end(waiting, None)
-        if state is not None:
-            lease = handle(state)
-            if task is not None:
-                context.holdings.add(task, state, lease)
-            if report is not None:
-                # Before the block checks the clock, and may find the lease lost.
-                state.emit("acquired", report.waited(self.request, state.validity.begun))
-            if state.renewer is None and (by_hand or report is not None):
-                state.watch_deadline()  # otherwise its loss is not reported, and it stays listed until its task ends
-            if block is not None:
-                block.open(lease, state)
-            return lease
-        request = self.request
+        if state is None:
+            none: L = self._give_up(or_raise=or_raise)
+            return none
+        lease = handle(state)
+        if task is not None:
+            context.holdings.add(task, state, lease)
+        if report is not None:
+            # Before the block checks the clock, and may find the lease lost.
+            state.emit("acquired", report.waited(request, now))
+        if state.renewer is None and (by_hand or report is not None):
+            state.watch_deadline()  # otherwise its loss is not reported, and it stays listed until its task ends
+        if block is not None:
+            block.open(lease, state)
+        return lease
+
+    def try_acquire(self, handle: Callable[[LeaseState], L], *, by_hand: bool = False) -> Coroutine[Any, Any, L | None]:
+        """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
+        return self.acquire(handle, by_hand=by_hand, or_raise=False)
+
+    def _give_up(self, *, or_raise: bool) -> Any:
+        """End it, because the lease is busy and the request does not wait."""
+        context, request = self.context, self.request
         if request.unanswered:  # an attempt without a reply may still reach Redis
             context.undo(self.grantor, request, context.clock() + request.undo_for)
         self.grantor.forget(request)
-        return busy(self)
-
-    def _raise_busy(self) -> NoReturn:
-        if self._report is not None:
-            self._report.emit_end(self.request, "timed_out")
-        raise timed_out(self.grantor, self.request, 0.0)
+        if or_raise:
+            if self._report is not None:
+                self._report.emit_end(request, "timed_out")
+            raise timed_out(self.grantor, request, 0.0)
 
     # Asking, and waiting for the grant.
 
@@ -175,12 +177,6 @@ class Acquisition:
         # From now on a grant of this token is wanted.
         self.context.tokens[request.token] = request  # defect: W5-awaited
         return self.grantor.grant(request)
-
-    def _late(self, granted: Granted) -> bool:
-        """Whether less than half of the TTL is left."""
-        terms = self.request.terms
-        # equivalent: comparison, exactly half is neither
-        return granted.valid_from + terms.valid_for - self.context.clock() < terms.ttl / 2
 
     async def wait_granted(self, answer: Answer | None = None) -> Granted | None:
         """Ask, wait for the grant, and make sure that at least half of the TTL is left.
@@ -198,7 +194,8 @@ class Acquisition:
                     return None
                 request = self.request
                 granted = answer if isinstance(answer, Granted) else await request.turn
-                if not self._late(granted):
+                # equivalent: comparison, exactly half is neither
+                if granted.valid_from + request.terms.late_after >= self.context.clock():
                     return granted
                 extended = await self._extend_late(granted)
                 if extended is None or extended.valid_from + request.terms.valid_for > self.context.clock():

@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CoroutineType, FrameType, TracebackType
@@ -38,23 +38,36 @@ _MAX_UNANSWERED = 4096
 _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
 
 
-@final
 class Block:
-    """An open block, whose lease ends with it.
+    """A block, whose lease ends with it.
 
-    Its state is `_body`, which is None once the block is left. Invariant: only the handle, or the entered object, keeps
-    it, so a block that cannot be left any more keeps no lease.
+    Its state is `_opened`, and `_body` until it is left. Invariant: only its handle, or the entered object, keeps it,
+    so a block that cannot be left any more keeps no lease.
     """
 
-    __slots__ = ("_body", "_lease", "_state")
+    __slots__ = ("_before", "_body", "_lease", "_opened", "_state", "_task")
 
-    def __init__(self, lease: object, state: LeaseState, task: Task | None, before: int) -> None:
-        """Open it in *task*. *before* is the task's `cancelling()` when it began to enter."""
-        self._lease: object = lease  # a block that does not name its lease keeps it too
+    _lease: object
+    """The `Lease`: a block that does not name it keeps it too."""
+    _state: LeaseState
+
+    def __init__(self, task: Task | None) -> None:
+        """It will be open in *task*, which begins to enter it now."""
+        self._task = task
+        # equivalent: constant, without a task nothing is cancelled
+        self._before = 0 if task is None else task.cancelling()
+        """How often the task was asked to cancel before (W19)."""
+        self._opened = False
+        self._body: BodyTask | None = None
+
+    def open(self, lease: object, state: LeaseState) -> None:
+        task, self._task = self._task, None
+        self._opened = True
+        self._lease = lease
         self._state = state
         # Count the block under the mode it entered with, even after a downgrade.
-        self._body: BodyTask | None = BodyTask(task, before, state.grantor, state.base, state.request.terms.permits)
-        state.enter(self._body)
+        self._body = body = BodyTask(task, self._before, state.grantor, state.base, state.request.terms.permits)
+        state.enter(body)
 
     @property
     def task(self) -> Task | None:
@@ -73,16 +86,17 @@ class Block:
         now = context.clock()
         waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
         body.leave()
-        state.leave()
-        valid = state.end(now)  # P11: renewal has stopped before the release is sent
+        self._body = None
+        valid = state.leave(now)  # P11: renewal has stopped before the release is sent
         if state.task is not None:
             state.unlist()
-        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
-        self._lease = self._body = None
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
             state.release_on_server(now, None, self._check)
+            self._lease = None
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
+        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
+        self._lease = None
         if not valid:
             state.unlist()  # `end` may just have recorded a `Loss`: the block reports that itself
             context.schedule_idle_close()
@@ -160,32 +174,23 @@ _newest = threading.local()
 
 
 @final
-class ExitHandle:
-    """One look-up of `__aexit__`, on an object or (by exit stacks) on its class. It leaves the block it is claimed for.
+class ExitHandle(Block):
+    """One look-up of `__aexit__`, on an object or (by exit stacks) on its class, and the block that it is claimed for.
 
-    Its state is `_claimed`, then `_opened`, then `_block` until that is left. Invariant: it never gets a second block.
+    Its state is `_claimed`, and then that of the block. Invariant: it is claimed once at most.
     """
 
-    __slots__ = ("__weakref__", "_before", "_block", "_claimed", "_opened", "_owner", "_stray", "_task", "_type")
+    __slots__ = ("__weakref__", "_claimed", "_owner", "_type")
 
-    def __init__(self, owner: "SharedContextManager[Any] | None", kind: type, *, stray: bool = False) -> None:
-        """*stray* if it was not looked up, so that *owner* must keep the block."""
+    def __init__(self, owner: "SharedContextManager[Any] | None", kind: type) -> None:
         self._owner = owner
         self._type = kind
-        self._stray = stray
-        self._block: Block | None = None
         self._claimed = self._opened = False
-        self._before = 0
-        self._task = current_task()
-
-    def open(self, lease: object, state: LeaseState) -> None:
-        task, self._task = self._task, None
-        self._opened = True
-        block = Block(lease, state, task, self._before)
-        if self._stray and self._owner is not None:
-            self._owner._keep(block)
-        else:
-            self._block = block
+        self._body = None
+        try:
+            self._task = asyncio.current_task()  # as `current_task` does, for speed
+        except RuntimeError:
+            self._task = None
 
     def claim(self, owner: "SharedContextManager[Any]") -> bool:
         """Claim this handle for the block that *owner* opens. False if it is taken, or another task looked it up."""
@@ -203,8 +208,8 @@ class ExitHandle:
         """Leave the block. A handle that was looked up on the class gets the object as its first argument."""
         *owner, _, exc, _ = args
         frame = sys._getframe(1)
-        block, self._block = self._block, None
-        if block is None:
+        block: Block = self
+        if self._body is None:
             if self._opened:
                 raise RuntimeError(f"{self._owner!r}: this block was left already")
             block = cast("SharedContextManager[Any]", owner[0] if owner else self._owner)._take_kept()
@@ -212,6 +217,21 @@ class ExitHandle:
         if isinstance(exc, GeneratorExit) and _running_loop() is not block.loop:
             return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
         return as_coroutine(block.leave(exc, frame))
+
+
+@final
+class KeptBlock(Block):
+    """A block that no look-up of `__aexit__` preceded, so that the entered object keeps it."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: "SharedContextManager[Any]") -> None:
+        super().__init__(current_task())
+        self._owner = owner
+
+    def open(self, lease: object, state: LeaseState) -> None:
+        super().open(lease, state)
+        self._owner._keep(self)
 
 
 class ExitHandles:
@@ -240,11 +260,13 @@ class SharedContextManager(Generic[T]):
 
         def __aenter__(self):
             """Wait `acquire_timeout` for a lease, which the block holds; see `hold`."""
-            return self._enter(_entry(self))
+            reference = getattr(_newest, "handle", None)
+            handle = None if reference is None else reference()
+            return self._enter(handle if handle is not None and handle.claim(self) else KeptBlock(self))
 
         __aexit__ = ExitHandles()
 
-    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, T]:
+    def _enter(self, block: Block) -> Coroutine[Any, Any, T]:
         """Acquire a lease, open *block* with it, and return it."""
         raise NotImplementedError
 
@@ -275,28 +297,12 @@ class SharedContextManager(Generic[T]):
         )
 
 
-def _entry(owner: SharedContextManager[Any]) -> ExitHandle:
-    """Return the handle for the block that the calling `__aenter__` is about to open."""
-    reference: Callable[[], ExitHandle | None] | None = getattr(_newest, "handle", None)
-    handle = None if reference is None else reference()
-    if handle is None or not handle.claim(owner):
-        handle = ExitHandle(owner, type(owner), stray=True)
-        handle.claim(owner)
-    return handle
-
-
 def current_task() -> Task | None:
     """Return the running task; None if there is none, or no loop runs."""
     try:
         return asyncio.current_task()
     except RuntimeError:
         return None
-
-
-def cancellations(task: Task | None) -> int:
-    """Return how often *task* is asked to cancel when it begins to enter a block (W19)."""
-    # equivalent: constant, without a task nothing is cancelled
-    return 0 if task is None else task.cancelling()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

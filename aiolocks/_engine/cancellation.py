@@ -41,43 +41,33 @@ _WARN_AFTER = 1.0
 class BodyTask:
     """The task inside one block, from the entry of the block until it is left.
 
-    Its state is `task`, `over`, and `_sent`: the cancellations sent. Invariant: while `_sent` grows, the lease is lost
-    and `_timer` or `_waiters` is set. It must not refer to the `Lease` or the `Block`: the watchdog keeps the
-    `LeaseState`, which keeps this, and a dropped lease would stay.
+    Its state is `task`, `over`, and `_cancellation`, which a loss begins. It must not refer to the `Lease` or the
+    `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
     """
 
-    __slots__ = (
-        "_before", "_grantor", "_holdings", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent", "_timer",
-        "_waiters", "base", "over", "permits", "task",
-    )  # fmt: skip
+    __slots__ = ("_before", "_cancellation", "_grantor", "_scopes", "names", "over", "permits", "task")
 
     def __init__(self, task: Task | None, before: int, grantor: "Grantor", base: Base, permits: int) -> None:
         """Note that *task* is inside. *before* is its `cancelling()` when it began to enter."""
         self.task = task
-        self.base, self.permits = base, permits
+        self.names: tuple[bytes, ...] = base if isinstance(base, tuple) else (base,)
+        self.permits = permits
         self.over = False
+        """The task is not inside any more, or its lease is over: it can take the name again."""
         self._before = before
         self._grantor = grantor
-        self._loop, self._holdings = grantor.context.loop, grantor.context.holdings
-        self._mark: str | None = None
-        """The message of our cancellations. They are known by its identity: each block makes one of its own."""
-        self._sent = 0
-        self._pause = _PAUSE
-        self._timer: asyncio.Handle | None = None
-        self._waiters: tuple[asyncio.Future[Any], ...] = ()
-        self._in_shield = False
+        self._cancellation: Cancellation | None = None
         self._scopes: tuple[anyio.CancelScope, ...] = ()
         """The scopes around the block, whose shields do not count."""
         if task is not None:
-            self._scopes = tuple(_scopes(task))
-            self._holdings.enter(task, self)
+            self._scopes = _scopes(task)
+            grantor.context.holdings.enter(task, self)
 
     def no_longer_inside(self) -> None:
         """Note that the lease is over, so that the task can take the name again."""
-        if not self.over:
-            self.over = True
-            if self.task is not None:
-                self._holdings.uncount(self.task, self.base, self.permits)
+        if self.task is not None:
+            self._grantor.context.holdings.leave(self.task, self, closes=False)
+        self.over = True
 
     def stop(self) -> None:
         """Cancel the task until it has left the block, because the lease is lost."""
@@ -89,34 +79,78 @@ class BodyTask:
                 self._grantor.kind, self._grantor.name,
             )  # fmt: skip
         else:
-            self._mark = f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost"
-            self._cancel()
+            what = f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost"
+            self._cancellation = Cancellation(self.task, self._before, self._scopes, what)
 
     def task_ended(self) -> None:
         """Note that the task has ended while the block is open."""
         self.task = None
-        self._stop_waiting()
-        if not self.over and not self._loop.is_closed():  # equivalent: and/or, the warning looks at that itself
-            self._timer = self._loop.call_later(_WARN_AFTER, self._warn)
+        if self._cancellation is not None:
+            self._cancellation.end()
+        loop = self._grantor.context.loop
+        if not self.over and not loop.is_closed():  # equivalent: and/or, the warning looks at that itself
+            loop.call_later(_WARN_AFTER, self._warn)
 
     def leave(self) -> None:
         """Stop cancelling, and take the sent cancellations back."""
-        self._stop_waiting()
-        task = self.task
-        if task is not None:
-            self.no_longer_inside()
-            self._holdings.leave(task, self)
-            if not task.done():
-                for _ in range(self._sent):  # W19: exactly as often as sent
-                    task.uncancel()
+        if self.task is not None:
+            self._grantor.context.holdings.leave(self.task, self, closes=True)
+        self.over = True
+        if self._cancellation is not None:
+            self._cancellation.take_back()
 
     async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
-        """After `leave`, return the exception that leaves the block: *exc* without our own cancellation.
+        """After `leave`, return the exception that leaves the block: *exc* without our own cancellation."""
+        if self._cancellation is None:
+            return exc
+        return await self._cancellation.sort_out(exc, may_wait=may_wait)
+
+    def _warn(self) -> None:
+        if not self.over:
+            log.warning(
+                "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
+                "the body cannot be cancelled. Enter the block in the task that does the work",
+                self._grantor.kind, self._grantor.name,
+            )  # fmt: skip
+
+
+@final
+class Cancellation:
+    """Cancels the *task* of a body whose lease is lost, until the task has left the block.
+
+    Its state is `_sent`, the cancellations sent. Invariant: while it grows, `_timer` or `_waiters` is set.
+    """
+
+    __slots__ = ("_before", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent", "_task", "_timer", "_waiters")
+
+    def __init__(self, task: Task, before: int, scopes: "tuple[anyio.CancelScope, ...]", mark: str) -> None:
+        """Begin at once. *mark* is the message of our cancellations, known by its identity: each block has its own."""
+        self._task = task
+        self._before = before
+        self._scopes = scopes
+        self._mark = mark
+        self._loop = task.get_loop()
+        self._sent = 0
+        self._pause = _PAUSE
+        self._timer: asyncio.Handle | None = None
+        self._waiters: tuple[asyncio.Future[Any], ...] = ()
+        self._in_shield = False
+        self._cancel()
+
+    def take_back(self) -> None:
+        """Stop, and take the sent cancellations back."""
+        self.end()
+        if not self._task.done():
+            for _ in range(self._sent):  # W19: exactly as often as sent
+                self._task.uncancel()
+
+    async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
+        """After `take_back`, return the exception that leaves the block: *exc* without our own cancellation.
 
         asyncio delivers cancellation requests that come together as one CancelledError, with the message of any.
         """
-        task = self.task
-        if not self._sent or task is None or asyncio.current_task() is not task:
+        task = self._task
+        if not self._sent or asyncio.current_task() is not task:
             return exc
         others = task.cancelling() > self._before  # W19: an outer request is pending
         if not others and may_wait and getattr(task, "_must_cancel", False):  # Python 3.13 has dropped it by now
@@ -152,9 +186,9 @@ class BodyTask:
 
     def _cancel(self) -> None:
         """Cancel the task if that is possible now, and set the time of the next attempt."""
-        self._stop_waiting()
-        task = self.task
-        if task is None or task.done():
+        self.end()
+        task = self._task
+        if task.done():
             return
         reached = list(_reached(task))
         if task is asyncio.current_task(self._loop):  # the loss was found by the body itself
@@ -198,22 +232,14 @@ class BodyTask:
         if waiter in self._waiters:  # or the callback was due when it was removed
             self._cancel()
 
-    def _stop_waiting(self) -> None:
+    def end(self) -> None:
+        """Stop, until the next `_cancel`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for waiter in self._waiters:
             waiter.remove_done_callback(self._on_run)  # equivalent: line dropped, a callback left there finds nothing
         self._waiters = ()  # equivalent: line dropped, nothing reads it after that
-
-    def _warn(self) -> None:
-        self._timer = None
-        if not self.over:
-            log.warning(
-                "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
-                "the body cannot be cancelled. Enter the block in the task that does the work",
-                self._grantor.kind, self._grantor.name,
-            )  # fmt: skip
 
 
 def _reached(task: Task) -> Iterator[Task]:
@@ -246,7 +272,7 @@ def _about_to_run(reached: list[Task]) -> bool:
 
 async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
     """Return a scope's own cancellation, which anyio does not deliver to a task that ours has woken."""
-    if any(True for _ in _scopes(task)):
+    if _scopes(task):
         from anyio.lowlevel import checkpoint_if_cancelled
 
         try:
@@ -256,11 +282,13 @@ async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
     return None
 
 
-def _scopes(task: Task) -> Iterator[anyio.CancelScope]:
-    """Yield the anyio scopes around *task*, innermost first; a native cancellation reaches into their shields."""
+def _scopes(task: Task) -> tuple[anyio.CancelScope, ...]:
+    """Return the anyio scopes around *task*, innermost first; a native cancellation reaches into their shields."""
     backend: Any = sys.modules.get("anyio._backends._asyncio")  # without it there are no scopes; loading takes 65 ms
     state = None if backend is None else backend._task_states.get(task)
     scope = None if state is None else state.cancel_scope
+    found: tuple[anyio.CancelScope, ...] = ()
     while scope is not None:
-        yield scope
+        found += (scope,)
         scope = scope._parent_scope
+    return found

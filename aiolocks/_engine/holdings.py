@@ -144,22 +144,20 @@ class Holdings:
         of = self._tasks.get(task) or self._new_ledger(task)
         of.bodies[body] = None
         self.blocks += 1
-        base = body.base
-        for one in base if isinstance(base, tuple) else (base,):
+        for one in body.names:
             of.inside[one] = of.inside.get(one, 0) + body.permits
 
-    def uncount(self, task: Task, base: Base, permits: int) -> None:
-        """Note that *task* is no longer inside, although its block may still be open."""
+    def leave(self, task: Task, body: "BodyTask", *, closes: bool) -> None:
+        """Note that *task* is no longer inside; if that *closes* the block, that it is not open any more either."""
         of = self._tasks.get(task)
-        if of is not None:
-            for one in base if isinstance(base, tuple) else (base,):
-                left = of.inside.pop(one, 0) - permits  # equivalent: constant, it was counted before
+        if of is None:
+            return
+        if not body.over:
+            for one in body.names:
+                left = of.inside.pop(one, 0) - body.permits  # equivalent: constant, it was counted before
                 if left > 0:
                     of.inside[one] = left
-
-    def leave(self, task: Task, body: "BodyTask") -> None:
-        of = self._tasks.get(task)
-        if of is not None and of.bodies.pop(body, body) is None:
+        if closes and of.bodies.pop(body, body) is None:
             self.blocks -= 1
 
     def inside(self, task: Task | None, base: Base) -> int:

@@ -17,9 +17,8 @@ from .._core.guard_commands import Command, Reply
 from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
-from .block import Block, as_coroutine, calling_frame, cancellations, current_task
+from .block import Block, as_coroutine, calling_frame, current_task
 from .guard import guard
-from .holdings import Task
 from .lease_state import LeaseState
 from .note import change_note
 from .release import RELEASE_TIMEOUT
@@ -294,14 +293,15 @@ class Lease(NameHints):
             LeaseLostError: It is lost already, or was released.
             RuntimeError: A block with this lease is open already.
         """
-        task = asyncio.current_task()  # the block is this task's, also if another one awaits the coroutine
-        return as_coroutine(self._enter(task, cancellations(task)))
+        block = Block(asyncio.current_task())  # it is this task's, also if another one awaits the coroutine
+        return as_coroutine(self._enter(block))
 
-    async def _enter(self, task: Task | None, before: int) -> "Lease":
+    async def _enter(self, block: Block) -> "Lease":
         self.check()
         if self._state.entered:  # the inner block would release it under the outer one
             raise RuntimeError(f"a block with this lease of {self.name!r} is open already")
-        self._block = Block(self, self._state, task, before)
+        block.open(self, self._state)
+        self._block = block
         return self
 
     def __aexit__(
@@ -362,15 +362,15 @@ class Hold:
         """Acquire the lease as `acquire` does. Also raises RuntimeError if this object is in use."""
         self._check_free()
         # The block is this task's, also if another one awaits the coroutine: `asyncio.wait_for` before Python 3.12.
-        task = current_task()
-        return as_coroutine(self._enter(task, cancellations(task)))
+        return as_coroutine(self._enter(Block(current_task())))
 
-    async def _enter(self, task: Task | None, before: int) -> Lease:
+    async def _enter(self, block: Block) -> Lease:
         self._check_free()
         self._in_use = True
         try:
             lease = await self._acquire()
-            self._block = Block(lease, state_of(lease), task, before)
+            block.open(lease, state_of(lease))
+            self._block = block
         finally:
             self._in_use = self._block is not None
         return lease

@@ -19,7 +19,7 @@ from .context import Context, Grantor
 from .holdings import Base
 from .release import Release
 from .report import Report
-from .request import Granted, Phase, Request
+from .request import Phase, Request
 from .validity import GONE_FROM_SERVER, REVOKED, End, Validity
 
 log = logging.getLogger("aiolocks")
@@ -76,18 +76,17 @@ class LeaseState:
     )  # fmt: skip
 
     def __init__(
-        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options, granted: Granted,
-        now: float, task: "asyncio.Task[Any] | None" = None, report: Report | None = None,
-        changes: ModeChanges | None = None, of: Validity | None = None,
+        self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options, fence: int,
+        validity: Validity, task: "asyncio.Task[Any] | None" = None, report: Report | None = None,
+        changes: ModeChanges | None = None,
     ) -> None:  # fmt: skip
         self.context = context
         self.grantor = grantor
         self.base = base
         self.request = request
         self.options = options
-        self.fence, valid_from = granted
-        deadline = valid_from + request.terms.valid_for  # defect: P1-deadline
-        self.validity = Validity(context, deadline, now, request.terms.ttl, options.max_hold, of)
+        self.fence = fence
+        self.validity = validity
         self.task = task
         """The caller, while `Holdings` lists the lease. A lease must not keep a task that has ended."""
         self.report = report
@@ -179,8 +178,10 @@ class LeaseState:
         if callback is not None and not self.options.renewed_in_loop:
             self.watch_deadline()  # nothing else notices the deadline in time
 
-    def leave(self) -> None:
+    def leave(self, now: float) -> bool:
+        """Note that its block is left at *now*, which ends it; return whether it was valid until then."""
         self._on_loss = self.body = None
+        return self.end(now)
 
     def no_longer_inside(self) -> None:
         if self.body is not None:
@@ -262,8 +263,9 @@ class LeaseState:
         if not self.on_server:
             return None
         self.on_server = False
-        until = self.validity.kept_on_server(revoked=self.request.phase is _REVOKED)
-        if (self.report is not None or events.listeners) and self.validity.end is End.RELEASED:
+        validity = self.validity
+        until = validity.deadline if self.request.phase is not _REVOKED else validity.revoked_until()
+        if (self.report is not None or events.listeners) and validity.end is End.RELEASED:
             then = partial(self._emit_released, now, then)
         return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
 

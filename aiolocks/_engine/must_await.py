@@ -101,10 +101,11 @@ class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
     __slots__ = ("_hold", "_make_hold", "_of", "_terms")
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Lease], make_hold: Callable[[*Ts], Hold], of: object, *terms: *Ts
-    ) -> None:
-        """*make_hold* returns the block, of the *terms* that the *coroutine* asks for."""
-        self._coroutine = coroutine
+        self, of: object, acquire: Callable[[*Ts], Coroutine[Any, Any, Lease]], make_hold: Callable[[*Ts], Hold],
+        *terms: *Ts,
+    ) -> None:  # fmt: skip
+        """*acquire* returns the coroutine, and *make_hold* the block, both on these *terms*."""
+        self._coroutine = acquire(*terms)
         self._right = ACQUIRE
         self._make_hold, self._of, self._terms = make_hold, of, terms
         self._hold: Hold | None = None

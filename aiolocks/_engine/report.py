@@ -4,6 +4,7 @@ import contextlib
 from typing import TYPE_CHECKING, final
 
 from .._core import events
+from .._core.untyped import make_tuple
 from .extension import Extension
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Report(Extension):
         grantor = self._grantor
         note = request.note or None if request.extensions else None
         fields = (kind, grantor.name, grantor.kind, seconds, fence, self._number, note)
-        events.emit(events.new(events.Event, fields))
+        events.emit(make_tuple(events.Event, fields))
 
     def waited(self, request: "Request", now: float) -> float:
         """Return how long the caller has waited: since it asked, or since its first request left."""

@@ -34,6 +34,7 @@ from .._core.errors import LimitMismatchError, LockError
 from .._core.options import MAX_NOTE
 from .._core.timing import deadline, recheck_interval
 from .._core.tokens import fresh_token, session_of
+from .._core.untyped import make_tuple
 from .._core.values import printable
 from .._redis.pipeline import PendingCall
 from .extension import Extension
@@ -115,12 +116,13 @@ _NEW, _SENT, _ANSWERED, _QUEUED, _GRANTED = list(Phase)[:5]  # looked up in half
 class Terms:
     """The length and the permits that a caller asks for. A class with slots, which are read in a third of the time."""
 
-    __slots__ = ("permits", "recheck", "text", "ttl", "ttl_ms", "valid_for")
+    __slots__ = ("late_after", "permits", "recheck", "text", "ttl", "ttl_ms", "valid_for")
 
     def __init__(self, ttl: float, permits: int) -> None:
         self.ttl_ms = round(ttl * 1000)
         self.ttl = self.ttl_ms / 1000  # seconds that the lease lasts on the server
         self.valid_for = deadline(0.0, self.ttl)  # seconds of it for which the holder may act
+        self.late_after = self.valid_for - self.ttl / 2  # seconds after which less than half of the TTL is left
         self.permits = permits  # number of permits, or a mode
         self.text = b"%d %d" % (self.ttl_ms, permits)  # both as they stand in the queue
         self.recheck = recheck_interval(self.ttl)  # longest interval between two re-checks of a waiter, in seconds
@@ -409,7 +411,7 @@ class Request:
             self.phase = _GRANTED
         else:
             self._move(_GRANTED)
-        turn.set_result(Granted(fence, valid_from))
+        turn.set_result(make_tuple(Granted, (fence, valid_from)))
         return True
 
     def far_behind(self, fence: int, now: float) -> bool:

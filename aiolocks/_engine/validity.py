@@ -12,6 +12,7 @@ from .._core.timing import margin
 
 if TYPE_CHECKING:
     from .context import Context
+    from .request import Terms
 
 GONE_FROM_SERVER = (
     "it is gone from the server: its key expired, was deleted or evicted, or was lost in a FLUSHALL, a restart or a "
@@ -49,23 +50,23 @@ class Validity:
     A share of an `RLock`'s lease has the deadline *of* that lease, and an end of its own.
     """
 
-    __slots__ = ("_before", "_cut", "_deadline", "_end", "_of", "_reason", "_session", "begun", "max_hold", "ttl")
+    __slots__ = ("_cut", "_deadline", "_end", "_of", "_reason", "_session", "begun", "max_hold", "ttl")
 
     def __init__(
-        self, session: "Context", deadline: float, begun: float, ttl: float, max_hold: float | None,
+        self, session: "Context", valid_from: float, terms: "Terms", begun: float, max_hold: float | None,
         of: "Validity | None" = None,
     ) -> None:  # fmt: skip
         self._session = session
         self._of = of
-        self._deadline = self._before = deadline
+        self._deadline = valid_from + terms.valid_for  # defect: P1-deadline
         self.begun = begun
         """When it was granted, by the clock of this process; a failover may set that of fencing tokens back."""
-        self.ttl = ttl
+        self.ttl = terms.ttl
         self.max_hold = max_hold
         self._end: End | None = None
         self._reason: str | None = None
-        self._cut: str | None = None
-        """Why the watchdog thread has cut it, before the event loop has noted the loss."""
+        self._cut: tuple[str, float] | None = None
+        """Why the watchdog thread has cut it, before the event loop has noted the loss, and its deadline until then."""
 
     @property
     def deadline(self) -> float:
@@ -100,19 +101,20 @@ class Validity:
             return "this process was forked, and the lease is the parent's"
         if self._of is not None and self._reason is None:
             return self._of.reason
-        if self._reason is not None or self._cut is not None:
-            return self._reason or self._cut or ""
+        if self._reason is not None:
+            return self._reason
+        if self._cut is not None:
+            return self._cut[0]
         if self._session.clock() >= self.renew_until:
             return f"held for longer than max_hold ({self.max_hold:g} s), and so not renewed any more"
         return f"not renewed within its {self.ttl:g} s TTL"
 
-    def kept_on_server(self, *, revoked: bool) -> float:
-        """Return the local time until which it can keep others out: its deadline; if it is revoked, its whole TTL.
+    def revoked_until(self) -> float:
+        """Return the local time until which it keeps others out although it is revoked.
 
         W16: the server ends a revoked lease only when its holder releases it, or with its TTL.
         """
-        deadline = self._deadline if self._of is None else self._of._deadline
-        return max(deadline, self._before) + margin(self.ttl) if revoked else deadline
+        return (self.deadline if self._cut is None else self._cut[1]) + margin(self.ttl)
 
     def extend(self, deadline: float) -> None:
         """Count a renewal that the server confirmed. A late one revives nothing."""
@@ -127,8 +129,8 @@ class Validity:
 
     def cut(self, reason: str) -> None:
         """End the validity now, from another thread; the event loop notes the loss when it next runs."""
-        self._before, self._deadline = self._deadline, -math.inf
-        self._cut = reason
+        self._cut = reason, self._deadline
+        self._deadline = -math.inf
 
     def let_go(self, now: float, end: End) -> bool:
         """Note that its holder ended it at *now*. If it was not valid any more, note nothing and return False."""

@@ -22,6 +22,7 @@ from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Full, Granted, Queued, Request
+from .._engine.validity import Validity
 from .parts import Composite, Part, all_granted, end
 
 
@@ -203,7 +204,7 @@ class OrderedAttempt:
     async def _wait_for(self, part: Part) -> bool:
         """Queue for a part, and keep it once it is granted. Return False if its queue is full."""
         part.request.may_wait(True)
-        acquisition = Acquisition(self._context, part.grantor, b"", part.request, self._options, None, None)
+        acquisition = Acquisition(self._context, part.grantor, b"", part.request, self._options, None)
         self._waiting = part.request
         try:
             granted = await acquisition.wait_granted()
@@ -228,7 +229,9 @@ class OrderedAttempt:
         """Renew a part while the caller waits for others."""
         part.granted(granted.fence)
         now = self._context.clock()
-        state = _Kept(self._context, part.grantor, b"", part.request, self._options, granted, now)
+        context, request, options = self._context, part.request, self._options
+        validity = Validity(context, granted.valid_from, request.terms, now, options.max_hold)
+        state = _Kept(context, part.grantor, b"", request, options, granted.fence, validity)
         state.call_on_loss(partial(self._stop_waiting, state))
         self._held.append(state)
         state.renew_from(now)

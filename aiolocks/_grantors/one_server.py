@@ -12,6 +12,7 @@ from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, resol
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
 from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
+from .._core.untyped import make_tuple
 from .._engine.context import Context, Holding
 from .._engine.extension import Extension
 from .._engine.release import Release
@@ -200,8 +201,10 @@ class RedisGrantor:
     def _terms(self, request: Request, link: Connection) -> Arguments:
         line = self._queues.get(self._base) if self._queues else None
         address = session, channels, life_ms = self._address(request, line)
-        number = request.place.ticket
+        terms, number = request.terms, request.place.ticket
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
+        if line is None and not request.extensions:  # as nearly always
+            return request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms
         brief = (
             line is not None and ticket == 0 and self._scripts.short_reply and line.knows(address)
             and not request.tried
@@ -212,10 +215,8 @@ class RedisGrantor:
             brief = brief and extension.answered_briefly
             if extension.newcomer and ticket == 0:  # defect: W26-newcomer
                 ticket, brief = extension.newcomer, False  # defect: W26-brief
-        terms = request.terms
         ticket = _BRIEFLY if brief else ticket
-        args: Arguments = (request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms)
-        return args + more if more else args
+        return request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms, *more
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
@@ -227,7 +228,7 @@ class RedisGrantor:
             if self._queues:
                 self._leave_line(request)
             if not future.done():
-                future.set_result(Granted(reply, call.sent_at))
+                future.set_result(make_tuple(Granted, (reply, call.sent_at)))
             return
         if isinstance(reply, Exception):
             if call.link is None or was_not_run(reply):
@@ -409,11 +410,11 @@ class RedisGrantor:
             tell(reply)
         elif isinstance(reply, bytes):
             ended, *grants = reply.split()
-            if ended not in {b"0", b"1"} or not grants:
+            if ended not in (b"0", b"1") or not grants or len(grants) % 3:
                 raise ValueError
-            for token, number, amount in zip(grants[::3], grants[1::3], grants[2::3], strict=True):
-                fence = int(number)
-                self.deliver_grant(token, fence, int(amount))  # defect: W5-dispatched
+            for at in range(0, len(grants), 3):
+                fence = int(grants[at + 1])
+                self.deliver_grant(grants[at], fence, int(grants[at + 2]))  # defect: W5-dispatched
                 if events.listeners and fence > 0:
                     events.emit(events.Event("handed_over", self.name, self.kind, 0.0, fence))
             if request.extensions:

@@ -17,7 +17,7 @@ from .._core.kinds import KINDS
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_note, check_timeout, check_ttl
 from .._core.values import Holder, Offer, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
-from .._engine.block import ExitHandle, SharedContextManager
+from .._engine.block import Block, SharedContextManager
 from .._engine.closing import Closing, closed_error
 from .._engine.context import Context, Grantor
 from .._engine.extension import Extension
@@ -88,16 +88,13 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, Lease]:
+    def _enter(self, block: Block) -> Coroutine[Any, Any, Lease]:
         acquisition = self._new_acquisition(self._options.acquire_timeout, self._amount, entering=True)
         return acquisition.acquire(Lease, block=block)
 
     def _hold(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Hold:
         seconds = self._timeout(timeout, max_waiting)
         return Hold(lambda: self._bounded_acquisition(seconds, max_waiting, permits).acquire(Lease), self)
-
-    def _acquiring(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Acquiring:
-        return Acquiring(self._acquire(timeout, max_waiting, permits), self._hold, self, timeout, max_waiting, permits)
 
     async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the holder; another task may have called `acquire`.
@@ -163,7 +160,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         After an error or a cancellation nothing stays held that was not before: a lease that may have been granted is
         released, or ends within its TTL if Redis cannot be reached.
         """
-        return self._acquiring(timeout, max_waiting, self._amount)
+        return Acquiring(self, self._acquire, self._hold, timeout, max_waiting, self._amount)
 
     @explains_misuse
     def try_acquire(self) -> MustAwait[Lease | None]:
@@ -444,13 +441,13 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
         """Return a new acquisition; nothing is sent yet. With *entering*, raise if the task would wait for itself."""
         grantor, options = self._grantor(), self._options
         context = grantor.context
-        task = asyncio.current_task(context.loop)
-        if entering and context.holdings.blocks and self._would_wait_for_itself(context, task):
+        blocks = context.holdings.blocks
+        if entering and blocks and self._would_wait_for_itself(context, asyncio.current_task(context.loop)):
             raise waits_for_itself(self._kind, self.name)
         wait = timeout is None or timeout > 0
         # Positional: with keywords, Python 3.11 takes a fifth of a microsecond longer.
         request = Request(options.ttl, permits, wait, context.new_token(), 0, self._extensions)
-        return Acquisition(context, grantor, self._base, request, options, timeout, task, self._closing)
+        return Acquisition(context, grantor, self._base, request, options, timeout, self._closing)
 
     def _grantor(self) -> Grantor:
         """Return the grantor for the running loop. It is kept, as making one costs as much as asking it."""

@@ -83,7 +83,7 @@ class ModeChanges:
         if options.max_hold is not None:
             # equivalent: constant, too short for a renewal
             options = replace(options, max_hold=max(state.validity.renew_until - context.clock(), 0.001))
-        upgrade = _Beside(context, grantor, base, request, options, timeout, task, self._closing, self)
+        upgrade = _Beside(context, grantor, base, request, options, timeout, self._closing, self)
         upgrade.note_in(self._upgrades)
         return upgrade
 

@@ -19,8 +19,7 @@ from .._engine.holdings import Base
 from .._engine.lease import Lease, state_of
 from .._engine.lease_state import LeaseState, Runs
 from .._engine.release import Release
-from .._engine.request import Granted
-from .._engine.validity import End
+from .._engine.validity import End, Validity
 
 log = logging.getLogger("aiolocks")
 
@@ -119,10 +118,9 @@ class Reentry(LeaseState):
         core = shared.core
         self.shared = shared
         self.unreferenced = False
-        granted, now = Granted(core.fence, core.validity.deadline), core.context.clock()
-        super().__init__(
-            core.context, core.grantor, shared.key, core.request, options, granted, now, task, of=core.validity
-        )
+        now = core.context.clock()
+        validity = Validity(core.context, now, core.request.terms, now, options.max_hold, core.validity)
+        super().__init__(core.context, core.grantor, shared.key, core.request, options, core.fence, validity, task)
 
     @property
     def listed_as(self) -> Base:

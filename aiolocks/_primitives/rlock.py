@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, final
 from .._core.hints import explains_misuse
 from .._core.options import UNSET, Duration, Replicas, Unset, options_of
 from .._engine.acquire import Acquisition
-from .._engine.block import ExitHandle
+from .._engine.block import Block
 from .._engine.lease import Hold, Lease, state_of
 from .._redis.clients import Client
 from .base import Acquirable
@@ -67,7 +67,7 @@ class RLock(Acquirable):
     async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
         return await self._acquire_or_share(self._timeout(timeout, max_waiting), max_waiting, by_hand=True)
 
-    async def _enter(self, block: ExitHandle) -> Lease:
+    async def _enter(self, block: Block) -> Lease:
         lease = await self._acquire_or_share(self._options.acquire_timeout)
         block.open(lease, state_of(lease))
         return lease

@@ -176,7 +176,7 @@ class Semaphore(Acquirable):
 
         After an error or a cancellation nothing stays held.
         """
-        return self._acquiring(timeout, max_waiting, permits)
+        return Acquiring(self, self._acquire, self._hold, timeout, max_waiting, permits)
 
     @explains_misuse
     def try_acquire(self, *, permits: int = 1) -> MustAwait[Lease | None]:
@@ -295,8 +295,8 @@ class Semaphore(Acquirable):
     def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
         check_permits(permits)
         acquisition = super()._new_acquisition(timeout, permits, entering=entering)
-        base = self._keys.base
-        inside = acquisition.context.holdings.inside(acquisition.task, base)
+        base, holdings = self._keys.base, acquisition.context.holdings
+        inside = holdings.inside(asyncio.current_task(), base) if holdings.blocks else 0
         declaration = _Declaration(self._kind, self.name, base, self._limit, self._declarations(), permits, inside)
         acquisition.request.carry((declaration, *self._extensions))
         return acquisition

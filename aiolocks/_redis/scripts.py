@@ -327,13 +327,14 @@ class NamedScript(Command):
         return _packed("EVAL", self._script.source, self._script.keys_of(self.key, self._holder, args), args)
 
     def evalsha(self, args: Arguments) -> bytes:
-        token = args[0] if args else b""
+        terms = args[1:]
         # The protocol puts the length before each argument. So a template fits our tokens, and not one from a message.
+        if terms == self._terms and self._around and len(args[0]) == LENGTH:
+            token: bytes = args[0]
+            return token.join(self._around)
+        token = args[0] if args else b""
         if not isinstance(token, bytes) or len(token) != LENGTH:
             return _packed("EVALSHA", self._script.sha, self._script.keys_of(self.key, self._holder, args), args)
-        terms = args[1:]
-        if terms == self._terms and self._around:
-            return token.join(self._around)
         template = self._script.templates.get((self._alike, terms)) or self._template(terms)
         whole = self.key.join(template)
         self._around = whole.split(_STAND_IN) if terms == self._terms else []

@@ -143,9 +143,7 @@ class ScriptedGrantor:
         options = Options(ttl, timeout, on_lost, renew, max_hold)
         seconds = options.acquire_timeout
         request = Request(options.ttl, 1, wait=seconds is None or seconds > 0)
-        return Acquisition(
-            self.context, self, f"stub:{self._name}".encode(), request, options, seconds, asyncio.current_task()
-        )
+        return Acquisition(self.context, self, f"stub:{self._name}".encode(), request, options, seconds)
 
     def hold(self, **options: Unpack[_Options]) -> Hold:
         """Return a block, like `Lock.hold`."""

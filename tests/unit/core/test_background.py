@@ -165,7 +165,7 @@ def serving(**others: object) -> Answering:
 def asking(server: Answering) -> Acquisition:
     grantor = server.grantor()
     request = Request(30.0, 1, wait=True)
-    return Acquisition(grantor.context, grantor, b"orders", request, Options(30.0), None, asyncio.current_task())
+    return Acquisition(grantor.context, grantor, b"orders", request, Options(30.0), None)
 
 
 def hold(server: Answering) -> Hold:

@@ -904,7 +904,7 @@ class Primitive:
         return self.grantor.hold()
 
     def acquiring(self, timeout: Duration | Unset | None, permits: int) -> Acquiring:
-        return Acquiring(self._acquire(timeout, permits), self._hold, self, timeout, permits)
+        return Acquiring(self, self._acquire, self._hold, timeout, permits)
 
 
 async def test_what_acquire_returns_is_a_coroutine_or_a_block_and_asks_for_what_it_was_given() -> None:

@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from aiolocks import Lease
-from aiolocks._engine.block import ExitHandle, SharedContextManager, as_coroutine
+from aiolocks._engine.block import Block as OpenBlock
+from aiolocks._engine.block import SharedContextManager, as_coroutine
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.virtual import clock
 from tests.unit.engine.leases import END, and_collect, later, run_by_hand, this_task, until_lost
@@ -25,7 +26,7 @@ class Scripted(SharedContextManager[Lease]):
     def __init__(self, grantor: ScriptedGrantor | None = None) -> None:
         self.grantor = grantor or ScriptedGrantor()
 
-    def _enter(self, block: ExitHandle) -> Coroutine[Any, Any, Lease]:
+    def _enter(self, block: OpenBlock) -> Coroutine[Any, Any, Lease]:
         return self.grantor.asking().acquire(Lease, block=block)
 
 

@@ -34,7 +34,7 @@ async def holding(said: Any, ttl: float = 30.0) -> AsyncIterator[tuple[Answering
     await asyncio.sleep(100)
     server = Answering(lambda asked: said if asked.what == "lock_guard" else 1)
     grantor, options = server.grantor(), Options(ttl, None, on_lost="flag")
-    state = Acquisition(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None, None)
+    state = Acquisition(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None)
     lease = await state.acquire(Lease)
     try:
         yield server, lease

@@ -1,5 +1,7 @@
 """The validity of a lease as a table: what it says of itself, by the clock and by how it ended."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from aiolocks._engine.validity import MOVES, REVOKED, End, Validity
@@ -17,7 +19,8 @@ class Session:
 
 
 def lasting(session: Session, max_hold: float | None = None, of: Validity | None = None) -> Validity:
-    return Validity(session, 9.0, 0.0, 10.0, max_hold, of)  # type: ignore[arg-type]  # a clock and `forked` are enough
+    terms = SimpleNamespace(valid_for=9.0, ttl=10.0)
+    return Validity(session, 0.0, terms, 0.0, max_hold, of)  # type: ignore[arg-type]  # a clock and `forked` are enough
 
 
 @pytest.mark.parametrize(
@@ -78,11 +81,11 @@ def test_a_fork_holds_nothing_and_says_so() -> None:
 
 def test_a_thread_cuts_it_at_once_and_a_revoked_lease_keeps_others_out_for_its_ttl_all_the_same() -> None:
     validity = lasting(Session())
-    on_server = validity.kept_on_server(revoked=True)
+    on_server = validity.revoked_until()
     assert on_server > 9.0
     validity.cut(REVOKED)
     assert (validity.held, validity.lost, validity.reason) == (False, True, REVOKED)
-    assert validity.kept_on_server(revoked=True) == on_server
+    assert validity.revoked_until() == on_server
 
 
 @pytest.mark.parametrize(("max_hold", "now", "said"), [(5.0, 9.0, "max_hold (5 s)"), (None, 9.0, "its 10 s TTL")])

@@ -49,7 +49,7 @@ class Several:
         chain = AllOf(self.session.context, "stubs", "a, b", self.grantors, options, self.wishes, self.seal)
         request = Request(ttl, 1, timeout is None or timeout > 0, extensions=self.extensions)
         base = tuple(stub.name.encode() for stub in self.stubs)
-        return Acquisition(self.session.context, chain, base, request, options, timeout, asyncio.current_task())
+        return Acquisition(self.session.context, chain, base, request, options, timeout)
 
     def hold(self, *, ttl: float = 30.0, timeout: float | None = None) -> Hold:
         return Hold(lambda: self.acquire(ttl=ttl, timeout=timeout), self)

@@ -84,7 +84,7 @@ async def quorum(*voters: Voter) -> AsyncIterator[Quorum]:
 
 async def acquire(majority: Quorum, *, ttl: float = TTL, timeout: float | None = None) -> Lease:
     request, options = Request(ttl, 1, wait=timeout is None or timeout > 0), Options(ttl, timeout)
-    asking = Acquisition(majority.context, majority, b"orders", request, options, timeout, asyncio.current_task())
+    asking = Acquisition(majority.context, majority, b"orders", request, options, timeout)
     return await asking.acquire(Lease)
 
 

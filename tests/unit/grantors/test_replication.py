@@ -17,7 +17,7 @@ TTL = 1.0
 
 def asking(grantor: Grantor, timeout: float | None = None) -> Acquisition:
     options, request = Options(TTL, timeout), Request(TTL, 1, timeout != 0, extensions=(ReplicasOption(1),))
-    return Acquisition(grantor.context, grantor, b"a", request, options, timeout, None)
+    return Acquisition(grantor.context, grantor, b"a", request, options, timeout)
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0, 5.0])

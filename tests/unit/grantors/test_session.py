@@ -57,7 +57,7 @@ def granting(**others: object) -> Answering:
 def asking(server: Answering, **options: Any) -> Acquisition:
     grantor, wanted = server.grantor(), Options(**{"ttl": 30.0, **options})
     request = Request(wanted.ttl, 1, wait=True)
-    return Acquisition(grantor.context, grantor, b"orders", request, wanted, None, asyncio.current_task())
+    return Acquisition(grantor.context, grantor, b"orders", request, wanted, None)
 
 
 async def acquired(server: Answering, **options: Any) -> Lease:

@@ -30,7 +30,7 @@ def silent_to(what: str) -> Answering:
 
 def asking(server: Answering, timeout: float | None = None) -> Acquisition:
     grantor, options = server.grantor(), Options(TTL, timeout)
-    return Acquisition(grantor.context, grantor, b"orders", Request(TTL, 1, wait=True), options, timeout, None)
+    return Acquisition(grantor.context, grantor, b"orders", Request(TTL, 1, wait=True), options, timeout)
 
 
 def patience(times: list[float], *, paused: bool) -> list[float]:
