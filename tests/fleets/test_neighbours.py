@@ -334,12 +334,15 @@ def test_what_the_older_version_hands_off_and_adopts_is_touched_and_dropped_by_t
     assert rise([later, turn.result(PATIENCE)[3]])
 
 
-def test_a_holder_of_one_version_stops_when_the_other_revokes_its_lease(first: Peer, second: Peer, name: str) -> None:
+def test_a_holder_of_one_version_stops_when_the_other_revokes_its_lease(
+    order: tuple[str, str], first: Peer, second: Peer, name: str
+) -> None:
     holding = {kind: first.ask("until_lost", kind, f"{name} {kind}", ttl=1.0) for kind in EXCLUSIVE}
     for kind in EXCLUSIVE:
         held(second, kind, f"{name} {kind}")
     next_one = {kind: second.ask("turn", kind, f"{name} {kind}") for kind in EXCLUSIVE}
-    revoked = {kind: second.ask("revoke", kind, f"{name} {kind}") for kind in EXCLUSIVE}
+    why = {"reason": "deploy 1.7"} if order[1] == NEWER else {}  # which the older version does not hear
+    revoked = {kind: second.ask("revoke", kind, f"{name} {kind}", **why) for kind in EXCLUSIVE}
     for kind in EXCLUSIVE:
         fences = revoked[kind].result(PATIENCE)
         reason, ended = holding[kind].result(PATIENCE)
@@ -348,6 +351,24 @@ def test_a_holder_of_one_version_stops_when_the_other_revokes_its_lease(first: P
         assert ended <= turn[0], kind
         assert fences, kind
         assert min(fences) < turn[3][0], kind
+
+
+@pytest.mark.parametrize("kind", ["lock", "redlock", "permits", "write row"])
+def test_a_note_of_the_newer_version_is_seen_by_it_alone_and_its_other_names_by_both(
+    both: dict[str, Peer], kind: str, name: str
+) -> None:
+    older, newer = both[OLDER], both[NEWER]
+    turn = newer.ask("turn", kind, name, 2.0, note="May's report")
+    until(lambda: newer("called", kind, name)[:1] not in ([], [[None, None]]), "what it is called")
+    [task, note] = newer("called", kind, name)[0]
+    assert note == "May's report"
+    assert task.isprintable()
+    assert older("called", kind, name)[0] == [task, None]
+    turn.result(PATIENCE)
+    turn = older.ask("turn", kind, name, 2.0, ttl=1.0)
+    until(lambda: newer("called", kind, name)[:1] not in ([], [[None, None]]), "what it is called, after ttl / 3")
+    assert newer("called", kind, name)[0][1] is None
+    turn.result(PATIENCE)
 
 
 def test_a_min_hold_of_one_version_keeps_the_other_out_until_it_is_over(first: Peer, second: Peer, name: str) -> None:

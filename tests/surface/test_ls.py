@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore
 from aiolocks.cli import main
+from aiolocks.cli._ls import fitted
 from tests.support.kinds import kinds_where
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
@@ -116,6 +118,53 @@ async def test_odd_names_are_told_as_they_were_given(own_server: RedisServer, ca
         printed = capsys.readouterr().out
         assert "new\\nline\n" in printed
         assert len(printed.splitlines()) == 1 + len(ODD)
+
+
+HOSTILE = "row 500\r\nof \x1b[2J\x1b]0;pwned\x07 \u202e\ud800" + "界" * 150
+
+
+@pytest.mark.asyncio
+async def test_notes_are_shown_and_hostile_ones_do_no_harm(own_server: RedisServer, capsys: Capsys) -> None:
+    url = own_server.url
+    async with AsyncExitStack() as stack:
+        locks = await stack.enter_async_context(LockManager.from_url(url, ttl=60, holder="billing"))
+        await stack.enter_async_context(locks.lock("reports:may", note="May's report"))
+        await stack.enter_async_context(locks.lock("hostile", note=HOSTILE))
+        await stack.enter_async_context(locks.lock("invalid", note="x"))
+        waiting = [asyncio.ensure_future(locks.lock("hostile", note=f"waits {at}").acquire()) for at in range(2)]
+        await asyncio.sleep(0.7)
+        async for key in locks.client.scan_iter("aiolocks:session:*"):
+            for field, value in (await locks.client.hgetall(key)).items():
+                if value == b"x":
+                    await locks.client.hset(key, field, b"\xff\x1b[2J\xfe")
+        status, found = await in_a_thread(capsys, "ls", "--url", url)
+        noted = {one["name"]: one["holders"][0]["note"] for one in found}
+        assert (status, noted["reports:may"]) == (0, "May's report")
+        assert noted["hostile"] == HOSTILE.replace("\ud800", "?")
+        assert noted["invalid"] == "\ufffd\x1b[2J\ufffd"
+        status, (shown,) = await in_a_thread(capsys, "show", "hostile", "--url", url)
+        assert [(one["position"], one["note"]) for one in shown["waiters"]] == [(0, "waits 0"), (1, "waits 1")]
+        for command in (["ls"], ["show", "hostile"], ["show", "invalid"], ["watch", "--once"]):
+            await asyncio.to_thread(main, [*command, "--url", url])
+            printed = capsys.readouterr().out
+            assert printed.replace("\n", "").isprintable(), command
+            assert "row 500\\r\\nof \\x1b[2J" in printed or command == ["show", "invalid"]
+            assert len(printed.splitlines()) == {"ls": 4, "show": 4 if "hostile" in command else 2}.get(command[0], 5)
+        await asyncio.to_thread(main, ["ls", "reports:*", "--url", url])
+        assert capsys.readouterr().out.splitlines()[1].endswith(" reports:may  May's report")
+        await asyncio.to_thread(main, ["show", "reports:may", "--url", url])
+        assert capsys.readouterr().out.endswith("  note: May's report\n")
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+
+@pytest.mark.parametrize("text", ["short", "界" * 40, "e\u0301" * 40, "a界" * 20, "", "界" * 16, "x" * 32])
+def test_a_column_is_as_wide_as_a_terminal_shows_it(text: str) -> None:
+    shown = fitted(text, 32)
+    columns = sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in shown)
+    assert columns == 32
+    assert shown.rstrip() == text or shown.rstrip().endswith("…")
 
 
 def test_a_name_that_is_not_held_is_not_there_and_an_empty_list_says_where(server: RedisServer, capsys: Capsys) -> None:

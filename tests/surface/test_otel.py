@@ -13,10 +13,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from aiolocks import AcquireTimeoutError, LeaseLostError
+from aiolocks import AcquireTimeoutError, LeaseLostError, Lock
 from aiolocks._core.events import Event, emit
 from aiolocks.otel import BOUNDARIES, MAX_NAMES, collapsed, instrument
 from aiolocks.testing import After, ScriptedGrantor
+from tests.support.answering import Answering, session_of
 from tests.support.cases import one_by_one
 from tests.support.jumping import jumping
 
@@ -148,6 +149,20 @@ async def test_a_trace_gets_spans_of_the_wait_and_of_the_lease(instrumented: Col
     assert dict(acquire.attributes or {}) == {**OF_JOBS, "aiolocks.outcome": "acquired"}
     assert dict(hold.attributes or {}) == {**OF_JOBS, "aiolocks.outcome": "released", "aiolocks.fencing_token": 7}
     assert {span.status.status_code for span in (acquire, hold)} == {StatusCode.UNSET}
+
+
+@jumping
+async def test_a_note_is_of_spans_and_of_no_metric(instrumented: Collector) -> None:
+    server = Answering(lambda asked: {"lock_grant": 7}.get(asked.what, 1))
+    with instrumented.tracer.start_as_current_span("a request"):
+        async with session_of(server), Lock(server.client(), "job:42", note="begins") as lease:
+            await lease.note("ends")
+    spans = instrumented.spans()
+    noted = [(spans[name].attributes or {}).get("aiolocks.note") for name in ("acquire job:*", "hold job:*")]
+    assert noted == ["begins", "ends"]
+    instrumented.meters.force_flush()
+    assert "begins" not in repr(instrumented.metrics())
+    assert "ends" not in repr(instrumented.metrics())
 
 
 @jumping

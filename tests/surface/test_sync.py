@@ -134,6 +134,25 @@ def test_a_thread_that_finds_so_many_waiting_is_refused(
     assert locks.lock("b").release() is None
 
 
+def test_a_thread_says_what_it_does_and_learns_who_is_in_the_way(
+    locks: LockManager, threads: ThreadPoolExecutor
+) -> None:
+    with (
+        pytest.raises(LeaseLostError, match=r"revoked: deploy 1\.7"),
+        locks.lock("reports", note="May's report") as lease,
+    ):
+        assert lease.note("row 500 of 900") is None
+        with pytest.raises(AcquireTimeoutError, match=r"; held by .* for 1 s: row 500 of 900$") as caught:
+            threads.submit(lambda: locks.lock("reports").acquire(timeout=1.1)).result()
+        [holder] = caught.value.holders or ()
+        assert (holder.fencing_token, holder.note) == (lease.fencing_token, "row 500 of 900")
+        with pytest.raises(AcquireTimeoutError):
+            locks.lock("reports").revoke(timeout=0, reason="deploy 1.7")
+        assert lease.renew() is False
+        with pytest.raises(LeaseLostError, match=r"revoked: deploy 1\.7"):
+            lease.check()
+
+
 FACES = [
     (sync.Lock, aiolocks.Lock, {"adopt", "touch", "drop"}),
     (sync.RLock, aiolocks.RLock, {"adopt", "touch", "drop"}),

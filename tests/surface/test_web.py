@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from contextvars import Context
 from typing import Annotated, Any, Literal, cast
 
 import anyio.from_thread
@@ -21,7 +23,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 import aiolocks.aiohttp
 import aiolocks.fastapi
-from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, LockManager, Semaphore
 from aiolocks._web import Plan, retry_header
 from aiolocks.aiohttp import LOCKS
 from tests.support.leftovers import is_residue
@@ -125,6 +127,22 @@ async def test_busy_is_answered_at_once_as_chosen(
     assert busy.headers["Retry-After"] in retry_after
     assert says in busy.text
     assert (await client.post("/orders/7")).status_code == 200
+
+
+async def test_an_answer_says_nothing_of_notes_and_holders(site: Site, redis: Redis) -> None:
+    client = await site(redis, lambda _: lose(redis), timeout=1.2, note="note of the handler")
+    lock = LockManager(redis, holder="name of a service").lock("orders:7", note="note of a colleague")
+    async with lock:
+        await asyncio.sleep(0.7)
+        with pytest.raises(AcquireTimeoutError, match=r"name of a service .*: note of a colleague") as caught:
+            await asyncio.create_task(lock.acquire(timeout=1.1), context=Context())
+        assert caught.value.holders
+        busy = await client.post("/orders/7")
+    lost = await client.post("/orders/8")
+    assert (busy.status_code, lost.status_code) == (423, 503)
+    for answer in (busy, lost):
+        said = repr((answer.text, answer.headers))
+        assert not any(word in said for word in ("note of", "name of a service", socket.gethostname(), "pid"))
 
 
 async def test_a_request_that_finds_so_many_waiting_is_answered_as_busy(site: Site, redis: Redis) -> None:

@@ -138,6 +138,11 @@ class Worker:
         made = self._made(kind, name, {})
         return [one.pid for one in await made.holders()], [one.pid for one in await made.waiters()]
 
+    async def called(self, kind: str, name: str) -> list[tuple[str | None, str | None]]:
+        """Return the task of each holder, and its note if this version knows notes."""
+        holders = await self._made(kind, name, {}).holders()
+        return [(one.task, getattr(one, "note", None)) for one in holders]
+
     async def resize(self, name: str, limit: int, **options: Any) -> None:
         await self._made("permits", name, {}).resize(limit, **options)
 

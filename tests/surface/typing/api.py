@@ -269,6 +269,20 @@ async def waiting_rooms(redis: Redis, locks: LockManager, error: QueueFullError)
     Redlock([redis], "a", max_waiting=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
+async def notes(redis: Redis, locks: LockManager, error: AcquireTimeoutError, event: Event) -> None:
+    assert_type(error.holders, tuple[Holder, ...] | None)
+    assert_type(event.note, str | None)
+    async with Lock(redis, "a", note="May's report") as lease, locks.semaphore("b", 2, note="x").hold():
+        assert_type(await lease.note("row 500 of 900"), None)
+    for holder in await Redlock([redis], "a", note=None).revoke(reason="deploy 1.7"):
+        assert_type(holder.note, str | None)
+    for waiter in await locks.election("a", note="x").waiters():
+        assert_type((waiter.note, waiter.position), tuple[str | None, int])
+    with_lock(locks, "a", note="x")
+    Lock(redis, "a", note=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    locks.rate_limiter("a", 1, per=1, note="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 def too_few_answered(error: QuorumError) -> None:
     assert_type(error.name, str)
     assert_type(error.outcomes, Mapping[str, str])

@@ -36,7 +36,9 @@ def lock(locks: LockManager) -> None:
     assert_type(lock.statistics(), Statistics)
     assert_type(lock.holders(), tuple[Holder, ...])
     assert_type(lock.waiters(), tuple[Waiter, ...])
-    assert_type(lock.revoke(force=True, timeout=3), tuple[Holder, ...])
+    assert_type(lock.revoke(force=True, timeout=3, reason="deploy 1.7"), tuple[Holder, ...])
+    assert_type(lease.note("row 500 of 900"), None)
+    locks.rwlock("orders:42", note="May's report")
     lock.acquire(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     lock.acquire(blocking=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     locks.lock("orders:42", watchdog="thread")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
