@@ -280,6 +280,7 @@ _OPTIONS = _names({
     "lock_at_most_for": "use ttl=, and max_hold= for how long it is renewed",
     "lock_at_least_for": "use min_hold=",
     "queue_limit max_queue max_queue_size max_waiters": "use max_waiting=",
+    "description comment reason purpose": "use note=",
     "blocking_timeout wait_time retry_count retry_delay": f"use {_WAIT}",
     "blocking": "use try_acquire() to ask once without waiting",
     "auto_renewal auto_renew": f"use {_RENEW}",
@@ -316,7 +317,7 @@ _OPTIONS_OF = {
         "period seconds interval window time_period": "use per=, in seconds",
         "max_rate rate max_calls calls capacity": "use limit=, and cost= in acquire()",
         "burst": "it lets through `limit` starts at once, and no more in any window of `per` seconds",
-        "ttl on_lost renew max_hold wait_release min_hold": "it holds nothing",
+        "ttl on_lost renew max_hold wait_release min_hold note": "it holds nothing",
     }),
     "Semaphore": _names({"value max_value capacity permits": "use limit=, and permits= in acquire() or hold()"}),
     "Redlock": _names({

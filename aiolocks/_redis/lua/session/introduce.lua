@@ -1,9 +1,10 @@
--- Publish the host and process of a session, and the names of its leases (W23). All of it expires.
+-- Publish the host and process of a session, and the names and notes of its leases (W23). All of it expires.
 --
--- KEYS[1]  session  hash   host, pid; and for each lease with a name `holder\0task`, by the digest of its token
+-- KEYS[1]  session  hash   host, pid; and for each lease that has lasted for a while `holder\0task`, by the digest of its
+--                          token, and its note, by the digest and `n`
 -- ARGV[1]  life_ms  int    how long it lasts without being written again
--- ARGV[2]  gone     int    how many names belong to leases that have ended
--- ARGV[3…] words    bytes  the digests of these; then fields and values to write
+-- ARGV[2]  gone     int    how many fields to remove
+-- ARGV[3…] words    bytes  these; then fields and values to write
 -- returns  1 if it was there before; 0 if not, and names that were written before are gone
 -- uses     numbers
 local known = redis.call('PEXPIRE', session, life_ms) -- first: without this right nothing is written that never expires
