@@ -220,9 +220,8 @@ class RedisGrantor:
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
-        request: Request
-        future: asyncio.Future[Answer]
-        request, future = call.subject, call.reply_to
+        request: Request = call.subject
+        future: asyncio.Future[Answer] = call.reply_to
         if type(reply) is int and reply > 0:  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self._queues:
@@ -397,9 +396,8 @@ class RedisGrantor:
         return args
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
-        request: Request
-        tell: ResultCallback
-        request, tell = call.subject, call.reply_to
+        request: Request = call.subject
+        tell: ResultCallback = call.reply_to
         if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
             if request.extensions:
                 request.undone(ended=reply == 1)
