@@ -148,7 +148,7 @@ class Request:
     """
 
     __slots__ = (
-        "__weakref__", "_turn", "asked_at", "extensions", "obstacle", "parts", "phase", "place", "server",
+        "__weakref__", "asked_at", "awaited", "extensions", "obstacle", "parts", "phase", "place", "server",
         "silences", "terms", "token", "unanswered", "valid_from", "wait",
     )  # fmt: skip
 
@@ -160,7 +160,8 @@ class Request:
         self.terms = _terms(ttl, permits)
         self.wait = wait
         self.phase = _NEW
-        self._turn: asyncio.Future[Granted] | None = None
+        self.awaited: asyncio.Future[Granted] | None = None
+        """The `turn`, once a caller has looked at it."""
         self.place = Place(ticket) if ticket else _NOWHERE
         self.extensions = extensions
         """The options that it carries, in the order of their arguments."""
@@ -183,9 +184,9 @@ class Request:
     @property
     def turn(self) -> "asyncio.Future[Granted]":
         """The grant, for a caller that has to wait for it; most do not."""
-        turn = self._turn
+        turn = self.awaited
         if turn is None:
-            turn = self._turn = asyncio.get_running_loop().create_future()
+            turn = self.awaited = asyncio.get_running_loop().create_future()
         return turn
 
     @property
@@ -207,11 +208,6 @@ class Request:
         return None if isinstance(obstacle, Exception) else obstacle
 
     @property
-    def settled(self) -> bool:
-        """Whether it is granted, and no answer or turn is awaited."""
-        return self.phase is _GRANTED and not self.unanswered and (self._turn is None or self._turn.done())
-
-    @property
     def tried(self) -> bool:
         """Whether an attempt was made before."""
         return self.phase >= _ANSWERED or bool(self.unanswered)  # defect: W5-tried
@@ -231,9 +227,9 @@ class Request:
 
     def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the wait for the turn."""
-        if self._turn is None:
-            self._turn = loop.create_future()
-        self._turn.cancel()
+        if self.awaited is None:
+            self.awaited = loop.create_future()
+        self.awaited.cancel()
 
     def may_wait(self, wait: bool) -> None:
         self.wait = wait
@@ -368,7 +364,7 @@ class Request:
         """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
         self.extensions = self.admitted()  # defect: W26-granted
         self.phase = _ANSWERED
-        self._turn = None
+        self.awaited = None
         _ = self.turn  # of its own: what the asking ends with and what the waiting ends with must not be mixed up
 
     def wait_by(self, asked: "asyncio.Future[Any]") -> bool:
@@ -377,13 +373,13 @@ class Request:
         A caller told "queued" would only wait again, so it stays asleep: the same future gets the grant. One that has
         looked at the `turn` before has another future there, and is told the answer.
         """
-        if self._turn is None:
-            self._turn = asked
-        return self._turn is asked
+        if self.awaited is None:
+            self.awaited = asked
+        return self.awaited is asked
 
     def grant(self, fence: int, valid_from: float | None = None) -> bool:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
-        turn = self._turn or self.turn
+        turn = self.awaited or self.turn
         if turn.done():
             return False
         if valid_from is None:
@@ -450,7 +446,7 @@ class Request:
         resolve(self.turn, error)
 
     def __repr__(self) -> str:
-        return f"<Request {self.phase.name.lower()}{' given up' if self._turn and self._turn.cancelled() else ''}>"
+        return f"<Request {self.phase.name.lower()}{' given up' if self.awaited and self.awaited.cancelled() else ''}>"
 
 
 ResultCallback = Callable[[bool | Exception], None]

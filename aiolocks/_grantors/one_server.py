@@ -41,7 +41,7 @@ from .wakeups import SessionAddress, Wakeups
 if TYPE_CHECKING:
     from .session import Servers
 
-_ANSWERED = Phase.ANSWERED  # looked up in half the time
+_ANSWERED, _GRANTED = Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
 
 _REFUSED = -1
 
@@ -364,7 +364,8 @@ class RedisGrantor:
         line = self._queues.get(self._base) if self._queues else None
         if line is not None:
             line.leave(request)
-        if not request.settled:
+        turn = request.awaited
+        if request.phase is not _GRANTED or request.unanswered or (turn is not None and not turn.done()):
             request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
             for asked in request.unanswered:
                 asked.abandon()
