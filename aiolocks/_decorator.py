@@ -226,7 +226,7 @@ def _check_enterable(made: type) -> None:
     if kind is not None and kind.modes:
         raise TypeError(
             f"{made.__name__} cannot be held itself, only one of its modes: "
-            f"kind=lambda client, name, **options: {made.__name__}(client, name, **options).read"
+            f"kind=lambda client, name, **options: {made.__name__}(client, name, **options).{kind.modes[0]}"
         )
     if kind is not None and not kind.leased:
         instead = "enter it" if kind.queued else "call its update()"

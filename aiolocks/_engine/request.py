@@ -150,7 +150,7 @@ class Request:
     """
 
     __slots__ = (
-        "__weakref__", "_turn", "asked_at", "extensions", "obstacle", "parts", "phase", "place", "server",
+        "__weakref__", "asked_at", "awaited", "extensions", "obstacle", "parts", "phase", "place", "server",
         "silences", "terms", "token", "unanswered", "valid_from", "wait",
     )  # fmt: skip
 
@@ -162,7 +162,8 @@ class Request:
         self.terms = _terms(ttl, permits)
         self.wait = wait
         self.phase = _NEW
-        self._turn: asyncio.Future[Granted] | None = None
+        self.awaited: asyncio.Future[Granted] | None = None
+        """The `turn`, once a caller has looked at it."""
         self.place = Place(ticket) if ticket else _NOWHERE
         self.extensions = extensions
         """The options that it carries, in the order of their arguments."""
@@ -185,9 +186,9 @@ class Request:
     @property
     def turn(self) -> "asyncio.Future[Granted]":
         """The grant, for a caller that has to wait for it; most do not."""
-        turn = self._turn
+        turn = self.awaited
         if turn is None:
-            turn = self._turn = asyncio.get_running_loop().create_future()
+            turn = self.awaited = asyncio.get_running_loop().create_future()
         return turn
 
     @property
@@ -219,11 +220,6 @@ class Request:
         return None if isinstance(obstacle, Exception) else obstacle
 
     @property
-    def settled(self) -> bool:
-        """Whether it is granted, and no answer or turn is awaited."""
-        return self.phase is _GRANTED and not self.unanswered and (self._turn is None or self._turn.done())
-
-    @property
     def tried(self) -> bool:
         """Whether an attempt was made before."""
         return self.phase >= _ANSWERED or bool(self.unanswered)  # defect: W5-tried
@@ -243,9 +239,9 @@ class Request:
 
     def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the wait for the turn."""
-        if self._turn is None:
-            self._turn = loop.create_future()
-        self._turn.cancel()
+        if self.awaited is None:
+            self.awaited = loop.create_future()
+        self.awaited.cancel()
 
     def may_wait(self, wait: bool) -> None:
         self.wait = wait
@@ -341,10 +337,12 @@ class Request:
         *waiting*: it may not wait, as so many do already.
         """
         seconds = math.inf if busy_ms == ENDLESS else max(busy_ms, 0) / 1000
-        if waiting is None:
-            self.busy_for(seconds)
-        else:
+        if waiting is not None:
             self.obstacle = Full(waiting, seconds)
+            return
+        self.obstacle = seconds
+        if self.extensions:  # as `busy_for` does, for speed
+            self.busy_for(seconds)
 
     def refused_as(self, part: "Request") -> None:
         """Note what refuses a *part*, so that it does not wait."""
@@ -382,7 +380,7 @@ class Request:
         """Before asking once more for a lease that was granted a while ago: it may have lapsed."""
         self.extensions = self.admitted()  # defect: W26-granted
         self.phase = _ANSWERED
-        self._turn = None
+        self.awaited = None
         _ = self.turn  # of its own: what the asking ends with and what the waiting ends with must not be mixed up
 
     def wait_by(self, asked: "asyncio.Future[Any]") -> bool:
@@ -391,13 +389,13 @@ class Request:
         A caller told "queued" would only wait again, so it stays asleep: the same future gets the grant. One that has
         looked at the `turn` before has another future there, and is told the answer.
         """
-        if self._turn is None:
-            self._turn = asked
-        return self._turn is asked
+        if self.awaited is None:
+            self.awaited = asked
+        return self.awaited is asked
 
     def grant(self, fence: int, valid_from: float | None = None) -> bool:
         """Resolve the turn, unless it is resolved or the news are older than an answer that this token waits."""
-        turn = self._turn or self.turn
+        turn = self.awaited or self.turn
         if turn.done():
             return False
         if valid_from is None:
@@ -475,7 +473,7 @@ class Request:
         resolve(self.turn, error)
 
     def __repr__(self) -> str:
-        return f"<Request {self.phase.name.lower()}{' given up' if self._turn and self._turn.cancelled() else ''}>"
+        return f"<Request {self.phase.name.lower()}{' given up' if self.awaited and self.awaited.cancelled() else ''}>"
 
 
 def says_revoked(reply: object, number: int = -1) -> bool:

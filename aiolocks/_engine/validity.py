@@ -40,25 +40,21 @@ MOVES: Mapping[End | None, tuple[End, ...]] = {None: tuple(End), **dict.fromkeys
 _LOSSES = (End.LOST, End.REVOKED, End.FORKED)
 
 
-@final
 class Validity:
     """The deadline of one lease, and its end.
 
     Its state is the deadline and `end`. Invariant: the deadline of a lease that lasts only moves forward, except where
     the holder itself asks for less (`shorten`) or the watchdog thread notices a loss (`cut`); `end` is final.
-
-    A share of an `RLock`'s lease has the deadline *of* that lease, and an end of its own.
     """
 
-    __slots__ = ("_cut", "_deadline", "_end", "_of", "_reason", "_session", "begun", "max_hold", "ttl")
+    __slots__ = ("_cut", "_end", "_reason", "_session", "begun", "deadline", "max_hold", "ttl")
 
     def __init__(
-        self, session: "Context", valid_from: float, terms: "Terms", begun: float, max_hold: float | None,
-        of: "Validity | None" = None,
-    ) -> None:  # fmt: skip
+        self, session: "Context", valid_from: float, terms: "Terms", begun: float, max_hold: float | None
+    ) -> None:
         self._session = session
-        self._of = of
-        self._deadline = valid_from + terms.valid_for  # defect: P1-deadline
+        self.deadline = valid_from + terms.valid_for  # defect: P1-deadline
+        """Local time from which on the holder must not act."""
         self.begun = begun
         """When it was granted, by the clock of this process; a failover may set that of fencing tokens back."""
         self.ttl = terms.ttl
@@ -69,11 +65,6 @@ class Validity:
         """Why the watchdog thread has cut it, before the event loop has noted the loss, and its deadline until then."""
 
     @property
-    def deadline(self) -> float:
-        """Local time from which on the holder must not act."""
-        return self._deadline if self._of is None else self._of.deadline
-
-    @property
     def end(self) -> End | None:
         """How it ended; None while it lasts, and while its end is not noted."""
         return End.FORKED if self._end is None and self._session.forked else self._end
@@ -81,8 +72,7 @@ class Validity:
     @property
     def held(self) -> bool:
         """Whether it is certainly valid now."""
-        deadline = self._deadline if self._of is None else self._of._deadline
-        return self._end is None and self._session.clock() < deadline and not self._session.forked
+        return self._end is None and self._session.clock() < self.deadline and not self._session.forked
 
     @property
     def lost(self) -> bool:
@@ -99,8 +89,6 @@ class Validity:
     def reason(self) -> str:
         if self._session.forked:
             return "this process was forked, and the lease is the parent's"
-        if self._of is not None and self._reason is None:
-            return self._of.reason
         if self._reason is not None:
             return self._reason
         if self._cut is not None:
@@ -118,24 +106,21 @@ class Validity:
 
     def extend(self, deadline: float) -> None:
         """Count a renewal that the server confirmed. A late one revives nothing."""
-        if self._of is not None:
-            self._of.extend(deadline)
-        elif deadline > self._deadline and self.held:
-            self._deadline = deadline
+        if deadline > self.deadline and self.held:
+            self.deadline = deadline
 
     def shorten(self, deadline: float) -> None:
         """Count on less than was granted, before the server is asked to cut it. Only `compat` does that."""
-        self._deadline = min(self._deadline, deadline)
+        self.deadline = min(self.deadline, deadline)
 
     def cut(self, reason: str) -> None:
         """End the validity now, from another thread; the event loop notes the loss when it next runs."""
-        self._cut = reason, self._deadline
-        self._deadline = -math.inf
+        self._cut = reason, self.deadline
+        self.deadline = -math.inf
 
     def let_go(self, now: float, end: End) -> bool:
         """Note that its holder ended it at *now*. If it was not valid any more, note nothing and return False."""
-        deadline = self._deadline if self._of is None else self._of._deadline
-        if self._end is not None or now >= deadline or self._session.forked:
+        if self._end is not None or now >= self.deadline or self._session.forked:
             return False
         self._end = end
         return True
@@ -149,3 +134,34 @@ class Validity:
     def __repr__(self) -> str:
         end = self.end
         return f"<Validity {'held' if self.held else 'lost' if end is None else end.value}>"
+
+
+@final
+class Share(Validity):
+    """One share *of* the lease of an `RLock`: its deadline is that of the lease, and its end is its own."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Validity, terms: "Terms", begun: float, max_hold: float | None) -> None:
+        self._of = of
+        super().__init__(of._session, begun, terms, begun, max_hold)
+
+    if TYPE_CHECKING:
+        deadline: float
+    else:
+
+        @property
+        def deadline(self) -> float:
+            return self._of.deadline
+
+        @deadline.setter
+        def deadline(self, deadline: float) -> None:
+            pass  # the lease has it, and moves it
+
+    @property
+    def reason(self) -> str:
+        forked = self._session.forked
+        return super().reason if forked or self._reason is not None else self._of.reason
+
+    def extend(self, deadline: float) -> None:
+        self._of.extend(deadline)

@@ -41,7 +41,7 @@ from .wakeups import SessionAddress, Wakeups
 if TYPE_CHECKING:
     from .session import Servers
 
-_ANSWERED = Phase.ANSWERED  # looked up in half the time
+_ANSWERED, _GRANTED = Phase.ANSWERED, Phase.GRANTED  # looked up in half the time
 
 _REFUSED = -1
 
@@ -220,9 +220,8 @@ class RedisGrantor:
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
-        request: Request
-        future: asyncio.Future[Answer]
-        request, future = call.subject, call.reply_to
+        request: Request = call.subject
+        future: asyncio.Future[Answer] = call.reply_to
         if type(reply) is int and reply > 0:  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self._queues:
@@ -365,7 +364,8 @@ class RedisGrantor:
         line = self._queues.get(self._base) if self._queues else None
         if line is not None:
             line.leave(request)
-        if not request.settled:
+        turn = request.awaited
+        if request.phase is not _GRANTED or request.unanswered or (turn is not None and not turn.done()):
             request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
             for asked in request.unanswered:
                 asked.abandon()
@@ -397,9 +397,8 @@ class RedisGrantor:
         return args
 
     def _undone(self, call: PendingCall, reply: Any) -> None:
-        request: Request
-        tell: ResultCallback
-        request, tell = call.subject, call.reply_to
+        request: Request = call.subject
+        tell: ResultCallback = call.reply_to
         if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
             if request.extensions:
                 request.undone(ended=reply == 1)

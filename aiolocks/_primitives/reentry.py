@@ -19,7 +19,7 @@ from .._engine.holdings import Base
 from .._engine.lease import Lease, state_of
 from .._engine.lease_state import LeaseState, Runs
 from .._engine.release import Release
-from .._engine.validity import End, Validity
+from .._engine.validity import End, Share
 
 log = logging.getLogger("aiolocks")
 
@@ -119,7 +119,7 @@ class Reentry(LeaseState):
         self.shared = shared
         self.unreferenced = False
         now = core.context.clock()
-        validity = Validity(core.context, now, core.request.terms, now, options.max_hold, core.validity)
+        validity = Share(core.validity, core.request.terms, now, options.max_hold)
         super().__init__(core.context, core.grantor, shared.key, core.request, options, core.fence, validity, task)
 
     @property

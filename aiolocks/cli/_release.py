@@ -153,7 +153,7 @@ def _primitive(locks: LockManager, kind: Kind, found: _names.Name, prefix: str) 
     given: dict[str, Any] = {"semaphore": {"limit": found.limit or 1}, "once": {"keep": 0}}.get(kind.name, {})
     name = [found.name] if kind.name == "multilock" else found.name
     made: Any = getattr(locks, kind.method)(name, prefix=prefix, **given)
-    mode: _Revocable = made.write if kind.modes else made
+    mode: _Revocable = getattr(made, kind.modes[0]) if kind.modes else made  # each revokes the leases of all
     return mode
 
 

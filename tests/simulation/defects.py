@@ -59,11 +59,11 @@ def _client_clock(garden: Garden) -> None:
 
 
 DEFECTS: dict[str, Defect] = {
-    "validity-from-the-reply": Defect(instead("P1-deadline", "self._deadline = begun + terms.valid_for"), ("P1", "C1")),
+    "validity-from-the-reply": Defect(instead("P1-deadline", "self.deadline = begun + terms.valid_for"), ("P1", "C1")),
     "renewal-from-the-reply": Defect(
         instead("P1-renewal", "state.validity.extend(now + state.request.terms.valid_for)"), ("P1", "C1")
     ),
-    "no-local-expiry": Defect(instead("P1-deadline", "self._deadline = valid_from + 1e6"), ("P1", "C1")),
+    "no-local-expiry": Defect(instead("P1-deadline", "self.deadline = valid_from + 1e6"), ("P1", "C1")),
     "get-then-del-release": Defect(_get_then_del, ("P1", "C1")),
     "release-without-compare": Defect(
         instead("P10-release", f"local mine = value and ({_OWNS} or not {_WAITS})"), ("P1", "C1")

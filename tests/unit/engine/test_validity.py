@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiolocks._engine.validity import MOVES, REVOKED, End, Validity
+from aiolocks._engine.validity import MOVES, REVOKED, End, Share, Validity
 
 
 class Session:
@@ -20,7 +20,9 @@ class Session:
 
 def lasting(session: Session, max_hold: float | None = None, of: Validity | None = None) -> Validity:
     terms = SimpleNamespace(valid_for=9.0, ttl=10.0)
-    return Validity(session, 0.0, terms, 0.0, max_hold, of)  # type: ignore[arg-type]  # a clock and `forked` are enough
+    if of is not None:
+        return Share(of, terms, 0.0, max_hold)  # type: ignore[arg-type]
+    return Validity(session, 0.0, terms, 0.0, max_hold)  # type: ignore[arg-type]  # a clock and `forked` are enough
 
 
 @pytest.mark.parametrize(
