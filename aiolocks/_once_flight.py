@@ -19,7 +19,9 @@ before, with the same fingerprint or without one.
 import asyncio
 import contextlib
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 from weakref import WeakValueDictionary
 
@@ -29,7 +31,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ._core.background import background
 from ._core.errors import AcquireTimeoutError, LeaseLostError, QueueFullError
+from ._core.values import described
+from ._engine.acquire import ASKED_BEFORE, ASKED_FROM
 from ._engine.lease import Lease
+from ._engine.release import GRACE
 from ._once_outcome import Caller, Record, copied, failed_elsewhere, failure_of, is_outcome, mismatch
 
 if TYPE_CHECKING:
@@ -54,6 +59,13 @@ _MIN_PAUSE, _MAX_PAUSE = 0.05, 0.075
 
 inside: "ContextVar[tuple[tuple[Flight, Caller], ...]]" = ContextVar("aiolocks_once", default=())
 """Whose functions have called the running code."""
+
+
+async def _ask_holders(caller: Caller) -> None:
+    """Ask who runs, for the error of *caller*; without an answer in time, it says less."""
+    with contextlib.suppress(RedisError, OSError, TimeoutError, RuntimeError):  # the last if the manager is closed
+        async with asyncio.timeout(ASKED_BEFORE + GRACE):
+            caller.holders = await caller.once.holders()
 
 
 @final
@@ -81,9 +93,11 @@ class Flight:
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
         if caller.timeout:
-            caller.timer = caller.answered.get_loop().call_later(
-                caller.timeout, lambda: caller.answer(error=self._too_late(caller))
-            )
+            loop, asks = caller.answered.get_loop(), caller.timeout > ASKED_FROM
+            at, call = loop.time() + caller.timeout, partial(self._time_over, caller)
+            if asks:
+                at, call = at - ASKED_BEFORE, partial(self._nearly_over, caller, at)
+            caller.timer = loop.call_at(at, call)
         if self._task is None or self._task.done():
             self._task = background(self._serve())
         try:
@@ -102,12 +116,23 @@ class Flight:
         """Forget *caller*, and return whether it was the last one and had not been served."""
         return self._callers.pop(caller, self) is None and not self._callers
 
+    def _nearly_over(self, caller: Caller, end: float) -> None:
+        """Ask who runs, and let the time of *caller* end at *end*."""
+        caller.timer = caller.answered.get_loop().call_at(end, self._time_over, caller)
+        _ = background(_ask_holders(caller))
+
+    def _time_over(self, caller: Caller) -> None:
+        caller.answer(error=self._too_late(caller))
+
     def _too_late(self, caller: Caller) -> Exception:
         name, timeout = caller.once.name, caller.timeout or 0.0
         if caller.seen is None and self.phase is Phase.LOOKING and timeout:
             return RedisTimeoutError(f"reading once {name!r}: Redis did not answer within {timeout:g} s")
         why = f"no outcome within {timeout:g} s" if timeout else "another caller is running"
-        return AcquireTimeoutError(f"once {name!r}: {why}", name=name, timeout=timeout, retry_after=caller.once._ttl)
+        if caller.holders:
+            why += f"; held by {described(caller.holders, datetime.now(UTC))}"
+        text, ttl = f"once {name!r}: {why}", caller.once._ttl
+        return AcquireTimeoutError(text, name=name, timeout=timeout, retry_after=ttl, holders=caller.holders)
 
     async def _end(self, task: "asyncio.Task[None]") -> None:
         """Cancel the task and wait for its end, as a caller that awaits its function would."""

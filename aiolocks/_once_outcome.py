@@ -30,6 +30,7 @@ from ._core.errors import LeaseLostError, OnceFailedError, OutcomeMismatchError
 from ._core.guard_commands import Command
 from ._core.keys import Keys
 from ._core.untyped import untyped
+from ._core.values import Holder
 from ._engine.lease import Lease
 from ._redis.clients import Client
 
@@ -113,7 +114,7 @@ class Record:
 class Caller:
     """One call of `Once.run`, until `answered` is done."""
 
-    __slots__ = ("answered", "fingerprint", "function", "once", "seen", "timeout", "timer")
+    __slots__ = ("answered", "fingerprint", "function", "holders", "once", "seen", "timeout", "timer")
 
     def __init__(
         self, once: "Once", function: Callable[[], Awaitable[Any]], fingerprint: str | None, timeout: float | None,
@@ -122,6 +123,8 @@ class Caller:
         self.once, self.function, self.fingerprint, self.timeout = once, function, fingerprint, timeout
         self.answered = answered
         self.timer: asyncio.TimerHandle | None = None
+        self.holders: tuple[Holder, ...] | None = None
+        """Who ran when its time was nearly over; None if that is not known."""
         self.seen: int | None = None
         """Fencing token of the newest run that had ended when it came. None: Redis was not asked yet."""
 

@@ -37,10 +37,10 @@ from .validity import Validity
 if TYPE_CHECKING:
     from .block import Block
 
-_ASKED_FROM = 1.0
+ASKED_FROM = 1.0
 """Seconds that a caller must be willing to wait for its timeout to say who held the name."""
 
-_ASKED_BEFORE = 0.05
+ASKED_BEFORE = 0.05
 """Seconds before the timeout at which Redis is asked for that."""
 
 L = TypeVar("L")
@@ -235,13 +235,13 @@ class Acquisition:
         wait = self.wait_granted() if confirming is None else self._wait_confirmed(confirming)
         if not self.timeout:
             return await wait
-        if self.timeout <= _ASKED_FROM:
+        if self.timeout <= ASKED_FROM:
             async with asyncio.timeout(self.timeout):
                 return await wait
         # Two timers in a row, as one more beside the usual one would cost callers that need not wait.
         end = self.context.loop.time() + self.timeout
         async with asyncio.timeout(None) as limit:
-            nearly_over = self.context.loop.call_at(end - _ASKED_BEFORE, self._nearly_over, limit, end)
+            nearly_over = self.context.loop.call_at(end - ASKED_BEFORE, self._nearly_over, limit, end)
             try:
                 return await wait
             finally:
@@ -254,7 +254,7 @@ class Acquisition:
 
     async def _ask_blockers(self) -> None:
         with contextlib.suppress(RedisError, OSError, TimeoutError):  # the error then says less
-            async with asyncio.timeout(_ASKED_BEFORE + GRACE):
+            async with asyncio.timeout(ASKED_BEFORE + GRACE):
                 self._blockers = await self.context.session.blockers(self.grantor, self.request)
 
     async def _wait_confirmed(self, option: Extension) -> Granted | None:

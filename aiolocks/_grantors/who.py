@@ -55,7 +55,7 @@ _NOTE_INTERVAL = 2.0
 """Maximum number of seconds until a note that has changed is written."""
 
 _MAX_NAMES = 20_000
-"""Maximum number of leases and waits per session whose names are published. The key then has about 4 MB."""
+"""Maximum number of leases and waits per session whose names are published. With short notes, the key takes 3 MB."""
 
 _MAX_AT_ONCE = 250
 """Maximum number of leases and waits in one script, which takes the server a third of a millisecond."""
@@ -168,6 +168,7 @@ class SessionInfo:
     def _look(self) -> None:
         """Name what has lasted, and write what is due. Look again when more has lasted."""
         now = self._context.clock()
+        self._arm(_LASTING)  # first, so that no error ends the looks
         next_at = self._name_lasting(now)
         refresh = now >= self._refresh_at
         if refresh:
@@ -212,8 +213,10 @@ class SessionInfo:
         """Have the names of a lease or waiter written, or those of each part: of its manager, its *task*, its note."""
         called = None if task is None else task.get_name()
         for part in [part.request for part in request.parts] or [request]:
-            if part.server is not None:
-                keys, info = part.server.keys, part.server.servers.info  # parts can be of several sessions
+            if part.server is None:
+                continue
+            keys, info = part.server.keys, part.server.servers.info  # parts can be of several sessions
+            if task is not None or part.token not in info._names:  # the waiter's task is known
                 names = _Names(keys.channels, text_of(keys.holder, called), _note(part) or None)
                 info._rename(part.token, names, now)
 
@@ -271,8 +274,9 @@ class SessionInfo:
             lost = some
             if not isinstance(reply, Exception):  # the key was not there, and now has no names but *some*
                 entries = self._entries
-                own = {token for token, names in self._names.items() if entries.get(names.channels) is entry}
-                lost = tuple(own.difference(some))
+                own = (token for token, names in self._names.items() if entries.get(names.channels) is entry)
+                written = set(some)
+                lost = tuple(token for token in own if token not in written)  # in order, so that a run can be repeated
             entry.stale |= dict.fromkeys(lost)
             entry.due = 0
             self._write_at = min(self._write_at, self._context.clock())

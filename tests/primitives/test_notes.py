@@ -239,6 +239,19 @@ async def test_the_text_says_by_whom_where_since_when_and_for_what(client: Redis
         )
 
 
+async def test_a_caller_of_a_once_learns_who_runs(client: Redis) -> None:
+    once = Once(client, "a", keep=0, note="May's report")
+    running = asyncio.create_task(once.run(lambda: asyncio.sleep(3)))
+    await asyncio.sleep(KNOWN_AFTER)
+    with pytest.raises(AcquireTimeoutError, match=r"no outcome within 1\.2 s; held by .*: May's report$") as caught:
+        await as_a_stranger(Once(client, "a", keep=0).run(lambda: asyncio.sleep(0), timeout=1.2))
+    assert [holder.note for holder in caught.value.holders or ()] == ["May's report"]
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await as_a_stranger(Once(client, "a", keep=0).run(lambda: asyncio.sleep(0), timeout=0.1))
+    assert caught.value.holders is None
+    await running
+
+
 async def test_of_several_holders_the_first_few_are_described(client: Redis) -> None:
     semaphore = Semaphore(client, "a", 5)
     leases = [await semaphore.acquire() for _ in range(5)]

@@ -77,14 +77,15 @@ def empty(server: RedisServer | ClusterSet) -> None:
 
 def is_residue(key: bytes) -> bool:
     """Return whether *key* may stay a while: a fencing token, a semaphore's meta, a queue's newest ticket, a
-    tombstone, a guard's answer, the marks of a `Versioned`, the outcomes of a `Once`, or what a session says of itself.
+    tombstone, the reason of a revocation, a guard's answer, the marks of a `Versioned`, the outcomes of a `Once`, or
+    what a session says of itself.
     """
     # The first closing brace ends the name, as those inside of names are escaped. A name may end with ":fence".
     if b"{" not in key and b"session:" in key:
         return True
     part = key.partition(b"}")[2] if b"}" in key else key
     ends = (b":fence", b":meta", b":ticket", b":agreed", b":kept", b":newest")
-    return part.endswith(ends) or b":t:" in part or b":g:" in part or b":versioned:" in key
+    return part.endswith(ends) or any(each in part for each in (b":t:", b":r:", b":g:")) or b":versioned:" in key
 
 
 async def wait_until_none(*checks: Callable[[], list[str]]) -> list[str]:
