@@ -57,7 +57,7 @@ _NOTE_INTERVAL = 2.0
 _MAX_NAMES = 20_000
 """Maximum number of leases and waits per session whose names are published. With short notes, the key takes 3 MB."""
 
-_MAX_AT_ONCE = 250
+_MAX_AT_ONCE = 100
 """Maximum number of leases and waits in one script, which takes the server a third of a millisecond."""
 
 _MAX_TEXT = 100

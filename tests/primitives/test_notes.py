@@ -211,7 +211,8 @@ async def test_a_caller_whose_time_is_over_learns_who_held_the_name(make: Make) 
         with pytest.raises(AcquireTimeoutError) as caught:
             await as_a_stranger(make(ttl=9).acquire(timeout=1.2))
         (holder,) = caught.value.holders or ()
-        assert (holder.fencing_token, holder.note) == (lease.fencing_token, "May's report")
+        assert holder.fencing_token in lease.fencing_tokens.values()
+        assert holder.note == "May's report"
         assert str(caught.value).endswith(" s: May's report")
         assert pickle.loads(pickle.dumps(caught.value)).holders == (holder,)
 
