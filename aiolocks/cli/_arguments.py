@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._core.keys import check_name, check_prefix
-from .._core.options import check_ttl
+from .._core.options import MAX_NOTE, check_ttl
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction["Parser"]
@@ -95,6 +95,13 @@ def count(text: str) -> int:
     if len(text) > 9:
         raise argparse.ArgumentTypeError(f"must be less than 1e9, not {text!r}")
     return fencing_token(text)
+
+
+def note(text: str) -> str:
+    """Type of an argument: a text for the holders of a lease."""
+    if len(text) > MAX_NOTE:
+        raise argparse.ArgumentTypeError(f"must have at most {MAX_NOTE} characters, not {len(text)}")
+    return text
 
 
 def fencing_token(text: str) -> int:

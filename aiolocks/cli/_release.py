@@ -30,8 +30,9 @@ _KEPT = {"cooling": "not held, but kept by min_hold", "offered": "handed off, an
 
 class _Revocable(Protocol):
     def revoke(
-        self, *, fencing_token: int | None = ..., force: bool = ..., timeout: float | None = ...
-    ) -> Awaitable[tuple[Holder, ...]]: ...
+        self, *, fencing_token: int | None = ..., force: bool = ..., timeout: float | None = ...,
+        reason: str | None = ...,
+    ) -> Awaitable[tuple[Holder, ...]]: ...  # fmt: skip
 
 
 def register(commands: "Commands") -> None:
@@ -51,6 +52,7 @@ def register(commands: "Commands") -> None:
     parser.add_argument(
         "--force", action="store_true", help="end their leases at once: until they notice, two holders may work"
     )
+    parser.add_argument("--reason", type=_arguments.note, metavar="TEXT", help="why, for the holders' error and log")
     parser.add_argument("--dry-run", action="store_true", help="print the effect, and change nothing")
     parser.add_argument(
         "--timeout",
@@ -83,7 +85,10 @@ async def _release(arguments: argparse.Namespace) -> int:
         kept = _kept(arguments, found)
         try:
             gone = await primitive.revoke(
-                fencing_token=arguments.fencing_token, force=arguments.force, timeout=arguments.timeout
+                fencing_token=arguments.fencing_token,
+                force=arguments.force,
+                timeout=arguments.timeout,
+                reason=arguments.reason,
             )
         except AcquireTimeoutError:
             text = f"still held after {arguments.timeout:g} s; it is not renewed any more"

@@ -75,12 +75,14 @@ async def test_the_holder_is_told_and_the_name_is_free(
     locks: LockManager, release: Release, kind: str, force: bool
 ) -> None:
     acquirable = all_of(locks)[kind]
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError, match=r"revoked: deploy 1\.7"):
         async with acquirable as lease:
+            with pytest.raises(SystemExit):
+                await release("--reason", "x" * 201)
             status, printed = await release("--dry-run")
             assert (status, lease.held) == (0, True)
             assert "would " in printed
-            releasing = asyncio.ensure_future(release(*(["--force"] if force else [])))
+            releasing = asyncio.ensure_future(release("--reason", "deploy 1.7", *(["--force"] if force else [])))
             await asyncio.sleep(2 * SLACK)
     status, printed = await releasing
     assert status == 0
