@@ -7,7 +7,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +23,7 @@ from .._redis.clients import Pool, in_memory, pool_of, server_of
 from .._redis.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from .. import sync
+    import aiolocks.sync
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ _outages: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
 _changing = threading.Lock()
 
 
-def lose(lease: "Lease | sync.Lease", reason: str = _TAKEN_AWAY) -> None:
+def lose(lease: "aiolocks.Lease | aiolocks.sync.Lease", reason: str = _TAKEN_AWAY) -> None:
     """Lose *lease* at once, as if its key had been deleted: its body is cancelled, and the name is free.
 
     For tests of how a program reacts, on any server. A lease of `aiolocks.sync` has no body that can be cancelled.
@@ -47,7 +47,7 @@ def lose(lease: "Lease | sync.Lease", reason: str = _TAKEN_AWAY) -> None:
     _run_in(state.context.loop, partial(_lose, state, reason))
 
 
-def lose_name(locks: "LockManager | sync.LockManager", name: str, reason: str = _TAKEN_AWAY) -> None:
+def lose_name(locks: "aiolocks.LockManager | aiolocks.sync.LockManager", name: str, reason: str = _TAKEN_AWAY) -> None:
     """Lose every lease of *name*, as `lose` does: for code that keeps its leases to itself.
 
     ::
@@ -90,7 +90,7 @@ def lose_name(locks: "LockManager | sync.LockManager", name: str, reason: str = 
 
 
 @contextmanager
-def outage(locks: "LockManager | sync.LockManager") -> Iterator[None]:
+def outage(locks: "aiolocks.LockManager | aiolocks.sync.LockManager") -> Generator[None, None, None]:
     """Cut off the in-memory server of *locks* while the block lasts: every call is redis-py's ConnectionError.
 
     ::
