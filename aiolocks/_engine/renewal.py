@@ -238,13 +238,15 @@ class Watchdog:
         state = renewal.state
         if not self._lives(renewal):  # handling an earlier lease in this loop ended it
             return False
-        if now >= state.validity.deadline:  # P2
-            self._lose(state, state.validity.reason)
+        validity = state.validity
+        left = validity.deadline - now
+        if left <= 0:  # P2
+            self._lose(state, validity.reason)
             return False
-        if renewal.under_way or now >= state.validity.renew_until:  # in the latter case it expires, by `max_hold`
-            self._push(renewal, now, state.validity.deadline - now)
+        if renewal.under_way or now >= validity.renew_until:  # in the latter case it expires, by `max_hold`
+            self._push(renewal, now, left)
             return False
-        if state.validity.deadline - now < state.ttl / 2:
+        if left < validity.ttl / 2:  # which a lease that is renewed in time never has
             self._note_danger(renewal, now)
         if self._stalled is not None and self._stalled(state.options.max_stall, now):
             if state not in self._silent:
