@@ -49,7 +49,7 @@ class Event(NamedTuple):
     ================== ================================================= =============================================
 
     ``endangered`` comes once until the next renewal is confirmed: at the first try after half of the TTL has passed
-    since the last confirmed one. A lease that is not to be renewed, by ``renew=False`` or `max_hold`, is no such lease.
+    since the last confirmed one. It never comes while a lease is not renewed because of ``renew=False`` or `max_hold`.
 
     Each acquisition ends with one of ``acquired``, ``timed_out``, ``cancelled`` and ``failed``, whether it had to wait
     or not. Each lease ends with one of ``released``, ``lost`` and ``revoked``. A `try_acquire` that returns None is no
