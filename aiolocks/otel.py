@@ -50,6 +50,7 @@ _COUNTED = {
     "failed": ("{acquisition}", "Acquisitions that ended with an error"),
     "renewed": ("{renewal}", "Renewals that the server confirmed"),
     "renewal_failed": ("{renewal}", "Renewals that the server did not confirm"),
+    "endangered": ("{lease}", "Times that a lease was not renewed for half of its TTL"),
     "released": ("{lease}", "Leases that their holder released"),
     "lost": ("{lease}", "Leases that ended before they were released"),
     "revoked": ("{lease}", "Leases that were taken back from their holder"),
@@ -208,7 +209,7 @@ class _Instruments:
                 if event.note:
                     span.set_attribute("aiolocks.note", event.note)
                 _end(span, kind, began + round(seconds * 1e9))
-            elif kind in ("renewal_failed", "stalled"):
+            elif kind in ("renewal_failed", "endangered", "stalled"):
                 span.add_event(f"aiolocks.{kind}")
         if len(self._uncounted) >= _MAX_UNCOUNTED:
             self.count()

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 log = logging.getLogger("aiolocks")
 
 Kind = Literal[
-    "waiting", "acquired", "timed_out", "cancelled", "failed", "renewed", "renewal_failed", "lost", "revoked",
-    "released", "handed_over", "stalled", "polling", "limit_differs", "paused",
+    "waiting", "acquired", "timed_out", "cancelled", "failed", "renewed", "renewal_failed", "endangered", "lost",
+    "revoked", "released", "handed_over", "stalled", "polling", "limit_differs", "paused",
 ]  # fmt: skip
 
 
@@ -32,6 +32,8 @@ class Event(NamedTuple):
     ``failed``         an error has ended its wait                       that it waited
     ``renewed``        the server has confirmed a renewal                until the reply
     ``renewal_failed`` a renewal has failed, and will be retried         left of the lease
+    ``endangered``     it was not renewed for half of its TTL, as Redis  left of the lease
+                       could not be reached or the loop was blocked
     ``stalled``        the loop gave no sign of life for so long that    that it may be silent: `max_stall`
                        the thread watchdog stops renewing the lease
     ``released``       the holder has released it                        that it held
@@ -43,6 +45,9 @@ class Event(NamedTuple):
     ``paused``         a semaphore was paused by this process            that the pause lasts
     ``polling``        wake-ups do not arrive, so waiters poll           until the next try to subscribe
     ================== ================================================= =============================================
+
+    ``endangered`` comes once until the next renewal is confirmed: at the first try after half of the TTL has passed
+    since the last confirmed one. It never comes while a lease is not renewed because of ``renew=False`` or `max_hold`.
 
     Each acquisition ends with one of ``acquired``, ``timed_out``, ``cancelled`` and ``failed``, whether it had to wait
     or not. Each lease ends with one of ``released``, ``lost`` and ``revoked``. A `try_acquire` that returns None is no

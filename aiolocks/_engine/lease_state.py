@@ -327,10 +327,14 @@ class LeaseState:
 
     def _emit_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
         """Report the end of the lease that was let go at *now*: the reply says whether the server still had it."""
-        gone = release.trouble is None and release.ended is False
-        self.emit("lost" if gone else "released", now - self.validity.begun)
+        self.emit_end(now, gone=release.trouble is None and release.ended is False)
         if then is not None:
             then(release)
+
+    def emit_end(self, now: float, *, gone: bool = False) -> None:
+        """Report that it was let go at *now*, or if *gone* that the server no longer had it by then."""
+        kind: events.Kind = "released" if not gone else "revoked" if self.request.revoked else "lost"
+        self.emit(kind, now - self.validity.begun)
 
     def __repr__(self) -> str:
         return f"<LeaseState {self.what} {self.validity!r}>"

@@ -67,6 +67,8 @@ class _Renewal:
     failures: int = 0
     """Failed renewals in a row."""
     under_way: bool = False
+    endangered: float = -math.inf
+    """The deadline for which it was reported that the lease is in danger: once for each."""
 
 
 @final
@@ -236,19 +238,30 @@ class Watchdog:
         state = renewal.state
         if not self._lives(renewal):  # handling an earlier lease in this loop ended it
             return False
-        if now >= state.validity.deadline:  # P2
-            self._lose(state, state.validity.reason)
-        elif renewal.under_way or now >= state.validity.renew_until:  # in the latter case it expires, by `max_hold`
-            self._push(renewal, now, state.validity.deadline - now)
-        elif self._stalled is not None and self._stalled(state.options.max_stall, now):
+        validity = state.validity
+        left = validity.deadline - now
+        if left <= 0:  # P2
+            self._lose(state, validity.reason)
+            return False
+        if renewal.under_way or now >= validity.renew_until:  # in the latter case it expires, by `max_hold`
+            self._push(renewal, now, left)
+            return False
+        if left < validity.ttl / 2:  # which a lease that is renewed in time never has
+            self._note_danger(renewal, now)
+        if self._stalled is not None and self._stalled(state.options.max_stall, now):
             if state not in self._silent:
                 self._note_stall(state)
             self._push(renewal, now, retry_delay(state.ttl, 1))  # the loop may go on in time
-        else:
-            if self._silent:
-                self._silent.discard(state)
-            return True
-        return False
+            return False
+        if self._silent:
+            self._silent.discard(state)
+        return True
+
+    def _note_danger(self, renewal: _Renewal, now: float) -> None:
+        validity = renewal.state.validity
+        if now >= validity.endangered_at and renewal.endangered != validity.deadline:
+            renewal.endangered = validity.deadline
+            self._emit(renewal.state, "endangered", validity.deadline - now)
 
     def _note_stall(self, state: LeaseState) -> None:
         self._silent.add(state)

@@ -86,6 +86,12 @@ class Validity:
         return math.inf if self.max_hold is None else self.begun + self.max_hold
 
     @property
+    def endangered_at(self) -> float:
+        """Local time at which it has not been renewed for half of its TTL, counted from the grant at the earliest."""
+        half = self.ttl / 2
+        return max(self.deadline + margin(self.ttl) - half, self.begun + half)
+
+    @property
     def reason(self) -> str:
         if self._session.forked:
             return "this process was forked, and the lease is the parent's"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast, final
 
 from .._core.answers import REPLY_TIMEOUT, resolve
 from .._core.errors import LeaseLostError
-from .._core.events import Kind
 from .._core.options import Duration, check_ttl
 from .._core.tokens import fresh_token
 from .._core.values import Offer
@@ -50,21 +49,21 @@ async def hand_off(state: LeaseState, ttl: Duration | None) -> str:
         until = min(state.validity.deadline, now + REPLY_TIMEOUT)
         state.hand_off(now)
         asked = [asyncio.ensure_future(_offer(*part, offer, at, until)) for at, part in enumerate(held)]
-        outcome: Kind = "released"  # the holder has let go, even if no other process goes on
+        gone = False  # the holder has let go, even if no other process goes on
         try:
             answers = await asyncio.gather(*asked)
             if min(answers) != 1:
                 if _REVOKED in answers:
                     request.was_revoked(max(part.why_revoked for _, part in held))
-                outcome = "revoked" if request.revoked else "lost"
+                gone = True
                 raise state.error(state.refused_as)
         except BaseException as error:
-            state.emit(outcome, now - state.validity.begun)
+            state.emit_end(now, gone=gone)
             for one in asked:
                 one.cancel()
             await _withdraw(state, held, offer, error)
             raise
-        state.emit(outcome, now - state.validity.begun)
+        state.emit_end(now)
     state.grantor.forget(request)
     return offer.text()
 

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from functools import partial
 from typing import final
 
@@ -24,7 +24,7 @@ from .._engine.context import Context, Grantor
 from .._engine.lease_state import LeaseState, Renewer
 from .._engine.renewal import ThreadWatchdog, Watchdog
 from .._engine.request import Request
-from .._redis.clients import Pool
+from .._redis.clients import Pool, server_of
 from .._redis.cluster import Route, Router
 from .._redis.pipeline import Pipeline
 from .families import RenewalBatch, ScriptSet
@@ -171,6 +171,12 @@ class Session:
     def find(pool: Pool) -> "Session | None":
         """Return the session of *pool* in the running loop, if it has begun."""
         return _sessions.get((id(pool), _loop_here()))
+
+    @staticmethod
+    def at(server: Hashable) -> "list[Session]":
+        """Return the sessions of all clients of *server*, in any loop that is not closed; see `server_of`."""
+        known = list(_sessions.values())
+        return [session for session in known if not session.loop.is_closed() and server_of(session.pool) == server]
 
     @staticmethod
     def begun(pool: Pool) -> bool:

@@ -354,7 +354,8 @@ class WaitQueue:
         since, failures = self._outage or (sent_at, 0)
         self._outage = since, failures + 1
         for request in list(self.waiting.values()):
-            if now - since >= request.terms.ttl:
+            # I4: a waiter that has been answered meanwhile, as one that came later, has waited less.
+            if now - max(since, request.valid_from or since) >= request.terms.ttl:
                 self.leave(request)
                 request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
         self._schedule_next(retry_delay(4 * self.interval(), failures + 1))

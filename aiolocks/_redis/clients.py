@@ -72,7 +72,9 @@ def server_of(pool: Pool) -> Hashable:
     options = pool.connection_kwargs
     if isinstance(pool, NodesManager) or behind_sentinels(pool):
         return place_of(pool), options.get("db")
-    return *(options.get(key) for key in ("host", "port", "path", "db")), id(options.get("server"))
+    if options.get("server") is not None:  # in memory, where each client has a host of its own
+        return id(options["server"]), options.get("db")
+    return tuple(options.get(key) for key in ("host", "port", "path", "db"))
 
 
 def place_of(pool: Pool) -> str:

@@ -12,11 +12,12 @@ from ._checkers import (
     keys_left,
     stale_writes,
 )
-from ._clock import Clock, lose
+from ._clock import Clock
 from ._history import HistoryEvent, Recorder, read_history
 from ._loop import JumpingLoop
 from ._proxy import FaultProxy
 from ._scripted import After, ScriptedGrantor
+from ._trouble import lose, lose_name, outage
 
 __all__ = [
     "After",
@@ -33,6 +34,8 @@ __all__ = [
     "check_residue",
     "keys_left",
     "lose",
+    "lose_name",
+    "outage",
     "read_history",
     "stale_writes",
 ]

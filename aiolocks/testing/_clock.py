@@ -11,7 +11,6 @@ from typing import Any, final
 
 from .._core.options import Duration, check_seconds
 from .._engine.context import Context, lease_clock
-from .._engine.lease import Lease, state_of
 from .._grantors.session import Session
 from .._manager import LockManager
 from .._redis.clients import in_memory, pool_of
@@ -107,16 +106,6 @@ class Clock:
             due = min((timer.when() for timer in loop._scheduled if not timer.cancelled()), default=loop.time() + left)
             _moved = min(end, _moved + max(due - loop.time(), 0.0) + loop._clock_resolution)
             await _settle(loop)
-
-
-def lose(lease: Lease, reason: str = "taken away by a test") -> None:
-    """Lose *lease* at once, as if its key had been deleted: its body is cancelled, and the name is free.
-
-    For tests of how a program reacts, on any server.
-    """
-    state = state_of(lease)
-    state.lose(reason)
-    state.release_on_server(state.context.clock())
 
 
 def _movable(loop: asyncio.AbstractEventLoop) -> Any:

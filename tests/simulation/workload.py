@@ -218,7 +218,8 @@ class Program:
                 self._history.refused(process, thing.base, asked)
             raise
         except NotNowError:
-            ridden_out = min(REPLY_TIMEOUT, thing.ttl if timeout is None else min(timeout, thing.ttl)) - 0.3
+            ttl = thing.ttl * self._patience
+            ridden_out = min(REPLY_TIMEOUT, ttl if timeout is None else min(timeout, ttl)) - 0.3
             if process.boottime() - awake_at < ridden_out:  # a suspended machine rides nothing out
                 self._world.violate(f"I4: {process.name}: an outage was not ridden out")
             raise

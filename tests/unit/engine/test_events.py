@@ -1,6 +1,7 @@
 """What is told of an acquisition, and its seconds, in virtual time."""
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -10,11 +11,15 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from aiolocks._core import events
+from aiolocks._core.timing import deadline
+from aiolocks._engine.lease import state_of
 from aiolocks._redis.connection import ConnectionCancelled
 from aiolocks.events import Event, on_event
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.heard import Heard, hearing
-from tests.unit.engine.leases import this_task, until_lost
+from tests.support.inside import block_loop
+from tests.support.virtual import clock
+from tests.unit.engine.leases import END, this_task, until_lost
 
 
 def shown(heard: Heard) -> list[tuple[str, float, int]]:
@@ -141,7 +146,7 @@ async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_m
     grantor = ScriptedGrantor(renewals=[RedisConnectionError("gone")])
     with hearing() as heard:
         await until_lost(grantor.hold(ttl=30))
-    assert set(heard.kinds()) == {"acquired", "renewal_failed", "lost"}
+    assert set(heard.kinds()) == {"acquired", "renewal_failed", "endangered", "lost"}
     assert heard.kinds()[-1] == "lost"
     left = [event.seconds for event in heard.of("renewal_failed")]
     assert left == sorted(left, reverse=True)
@@ -149,6 +154,70 @@ async def test_renewals_that_fail_are_told_with_what_is_left_and_logged_once_a_m
     line, loss = [record.getMessage() for record in caplog.records]
     assert "could not be renewed (ConnectionError: gone)" in line
     assert "not renewed within its 30 s TTL" in loss
+
+
+async def test_a_lease_that_cannot_be_renewed_for_half_of_its_ttl_is_in_danger_once_until_it_is_renewed() -> None:
+    failing = [RedisConnectionError("gone")] * 13
+    grantor = ScriptedGrantor(renewals=[*failing, True, *failing, True])
+    times: list[float] = []
+    unsubscribe = on_event(lambda event: times.append(clock()))
+    with hearing() as heard:
+        async with grantor.hold(ttl=30) as lease:
+            await asyncio.sleep(60)
+    unsubscribe()
+    told = heard.kinds("renewal_failed")
+    assert told[:5] == ["acquired", "endangered", "renewed", "endangered", "renewed"]
+    assert set(told[5:]) == {"renewed", "released"}
+    when = [at for at, event in zip(times, heard, strict=True) if event.kind != "renewal_failed"]
+    for since, at, danger in zip(when[0::2], when[1::2], heard.of("endangered"), strict=False):
+        assert 15 <= at - since < 16
+        assert danger.seconds == pytest.approx(since + END - at)
+        assert (danger.fencing_token, danger.acquisition) == (lease.fencing_token, heard[0].acquisition)
+
+
+async def test_a_lease_that_is_lost_for_want_of_renewals_was_in_danger_before_it() -> None:
+    grantor = ScriptedGrantor(renewals=[RedisConnectionError("gone")])
+    with hearing() as heard:
+        await until_lost(grantor.hold(ttl=30))
+    assert heard.kinds("renewal_failed") == ["acquired", "endangered", "lost"]
+
+
+async def test_a_lease_whose_loop_was_blocked_for_half_of_its_ttl_is_in_danger_though_it_is_then_renewed() -> None:
+    with hearing() as heard:
+        async with ScriptedGrantor().hold(ttl=30):
+            block_loop(20)
+            await asyncio.sleep(5)
+    assert heard.kinds() == ["acquired", "endangered", "renewed", "released"]
+
+
+@pytest.mark.parametrize(
+    ("grant", "options"),
+    [
+        (1, {}),
+        (After(14, 1), {}),  # so that half of its TTL is over soon after it began
+        (1, {"renew": False}),
+        (1, {"max_hold": 25}),
+    ],
+    ids=["renewed", "granted late", "never to be renewed", "held for too long"],
+)
+async def test_no_other_lease_is_in_danger(grant: Any, options: Any) -> None:
+    with hearing() as heard:
+        with contextlib.suppress(LeaseLostError):
+            async with ScriptedGrantor(grants=[grant]).hold(ttl=30, **options):
+                await asyncio.sleep(600)
+    assert not heard.of("endangered")
+
+
+async def test_after_a_renewal_by_hand_a_lease_can_be_in_danger_again() -> None:
+    grantor = ScriptedGrantor(renewals=[RedisConnectionError("gone")])
+    with hearing() as heard:
+        async with grantor.hold(ttl=30, on_lost="flag") as lease:
+            await asyncio.sleep(20)
+            state_of(lease).validity.extend(deadline(clock(), 30))  # as one that is confirmed does
+            await asyncio.sleep(14)
+            assert len(heard.of("endangered")) == 1
+            await asyncio.sleep(20)
+    assert len(heard.of("endangered")) == 2
 
 
 async def test_a_renewal_that_is_cut_off_as_the_program_ends_is_told_but_not_logged(

@@ -727,6 +727,20 @@ async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble(hall
         assert 1.7 + 4.6 <= clock() < 9.5
 
 
+async def test_a_waiter_that_came_during_the_trouble_of_others_has_a_ttl_of_its_own(hall: Hall) -> None:
+    """As on a Cluster, where a newcomer is queued while re-checks are refused because a slot moves."""
+    async with session_of(hall):
+        request = await waiting(hall, ttl=5)
+        hall.recheck = ResponseError("TRYAGAIN")
+        await asyncio.sleep(4)
+        late = await waiting(hall, ttl=5)
+        await asyncio.sleep(4)
+        assert isinstance(request.turn.exception(), RedisError)
+        assert not late.turn.done()
+        await asyncio.sleep(2)
+        assert isinstance(late.turn.exception(), RedisError)
+
+
 async def test_trouble_that_is_not_redis_own_is_raised_as_such(hall: Hall) -> None:
     """So that a caller can name what may happen."""
     async with session_of(hall):
