@@ -36,7 +36,7 @@ _TURNS = ("url", "backend", "sharded", "exclusive")
 GRANTORS = (("lock",), ("redlock",), ("multilock",), ("semaphore of 3", "semaphore"))
 """For each grantor the rows that stand for it, the best one first: the others have the same grantors."""
 
-_BUSY = "tests/simulation/"
+_BUSY = ("tests/simulation/", "tests/fleets/", "tests/tools/bench/")
 """Where tests are that keep a core busy, for a minute some of them; nearly all others wait."""
 
 _BUSY_WORKERS = 2
