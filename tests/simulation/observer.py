@@ -56,7 +56,8 @@ class Observer:
         if script is None:
             if fields[0] == b"UNSUBSCRIBE":
                 self._note_lost()
-            if self._world.tracing:
+            # What a session has published is of this very process, and so never the same.
+            if self._world.tracing and not (fields[0] == b"HMGET" and b":session:" in fields[1]):
                 self._world.note("server", f"{socket.number}: {b' '.join(fields)!r} -> {reply!r}")
             return
         if isinstance(reply, RawError):
