@@ -6,6 +6,7 @@ import gc
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
 from aiolocks.testing import FaultProxy
-from tests.support import bytecode, clients, lateness, parts, seeds, virtual
+from tests.support import bytecode, clients, in_memory, lateness, parts, seeds, virtual
 from tests.support.clusters import ClusterSet
 from tests.support.inside import forget_declarations
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
@@ -26,6 +27,8 @@ settings.load_profile("unhurried")
 
 # redis-py parses the metadata of its wheel for each client that is made: a tenth of this suite's processor time.
 metadata.version = functools.cache(metadata.version)
+
+in_memory.compile_once()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(seeds, "seeds")
     config.pluginmanager.register(virtual, "virtual")
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if parts.elsewhere(collection_path, config) else None
 
 
 @pytest.hookimpl(trylast=True)

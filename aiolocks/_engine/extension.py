@@ -59,7 +59,7 @@ class Extension:
         return None
 
     def unconfirmed(self) -> str:
-        """Return what is not known when the caller's time is over before `confirm` has returned."""
+        """Say what the caller still does not know when its time is over before `confirm` has returned."""
         return ""
 
     async def confirm(self, grantor: "Grantor", request: "Request") -> "Granted":

@@ -101,8 +101,8 @@ class _Entry:
 class SessionInfo:
     """Publishes the key of one session. Its timer runs while there is a link.
 
-    Its state is `_names`, what is or will be in the keys. Invariant: a token whose fields in a key may differ from
-    `_names` is in `stale` of that key's entry, or in a script that is under way.
+    Its state is `_names`, the content of the keys, also where it is still to be written. Invariant: a token whose
+    fields in a key may differ from `_names` is in `stale` of that key's entry, or in a script that is under way.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class SessionInfo:
         self._seen = -math.inf
         """The leases that began until then were named."""
         self._refresh_at = self._write_at = math.inf
-        """When to write all keys, so that they live on, and when to write what is stale."""
+        """When to write all keys, so that they live on, and when to write stale fields."""
         self._timer: asyncio.TimerHandle | None = None
 
     def publish(self, channels: bytes, ttl: float) -> None:
@@ -166,7 +166,7 @@ class SessionInfo:
         self._timer = self._context.loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Name what has lasted, and write what is due. Look again when more has lasted."""
+        """Name what has lasted, and write all that is due. Look again when more has lasted."""
         now = self._context.clock()
         self._arm(_LASTING)  # first, so that no error ends the looks
         next_at = self._name_lasting(now)

@@ -35,6 +35,10 @@ class Attached:
         return self.test.partition("::")[0]
 
     @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
     def breaks_servers(self) -> bool:
         return self.path.startswith("tests/faults/")
 

@@ -107,11 +107,10 @@ class Found:
 
 def find(defect: str, seeds: range, *, jobs: int = 1, enough: int = 1) -> Found:
     """Run *seeds* with *defect* until its own checks have found it in *enough* of them."""
-    found = Found()
-    for start in range(seeds.start, seeds.stop, _BATCH * jobs):
-        total = run_seeds(
-            range(start, min(start + _BATCH * jobs, seeds.stop)), jobs=jobs, defect=defect, until_failed=10**9
-        )
+    found, start, size = Found(), seeds.start, jobs  # a few at first, as most are found by these
+    while start < seeds.stop and found.hits < enough:
+        total = run_seeds(range(start, min(start + size, seeds.stop)), jobs=jobs, defect=defect, until_failed=10**9)
+        start, size = start + size, min(2 * size, _BATCH * jobs)
         found.runs += total.runs
         for outcome in total.failed:
             text = next((text for text in outcome.violations if finds(defect, text)), None)
@@ -121,6 +120,4 @@ def find(defect: str, seeds: range, *, jobs: int = 1, enough: int = 1) -> Found:
             found.hits += 1
             if found.first is None:
                 found.first, found.text = outcome, text
-        if found.hits >= enough:
-            break
     return found

@@ -8,12 +8,12 @@ from tests.support.teeth import try_them
 
 @pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "path", sorted({attached.path for attached in ATTACHED.values() if not attached.breaks_servers})
+    "folder", sorted({attached.folder for attached in ATTACHED.values() if not attached.breaks_servers})
 )
-def test_each_defect_fails_the_test_that_it_is_attached_to(path: str) -> None:
-    try_them(path)
+def test_each_defect_fails_the_test_that_it_is_attached_to(folder: str) -> None:
+    try_them(folder)
 
 
 def test_every_rule_has_a_test_that_fails_without_it() -> None:

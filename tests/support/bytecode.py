@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import parts
 from tests.support.children import dies_with_us
 
 MANY = 40
@@ -29,7 +30,7 @@ def compile_once(config: pytest.Config) -> None:
         return
     named = [config.rootpath / argument.partition("::")[0] for argument in config.args]
     files = [file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
-    missing = sorted(str(file) for file in files if not _kept(file).exists())
+    missing = sorted(str(file) for file in files if not _kept(file).exists() and not parts.elsewhere(file, config))
     if len(missing) < MANY:
         return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider"]

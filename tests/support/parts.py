@@ -2,8 +2,9 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
@@ -22,13 +23,20 @@ T = TypeVar("T", bound=Named)
 
 QUICK, REST, FAULTS, LONG = PARTS = ("quick", "rest", "faults", "long")
 
+WITHOUT = {
+    QUICK: ("tests/faults", "tests/fleets"),
+    REST: ("tests/faults",),
+    FAULTS: ("tests/mutants", "tests/primitives", "tests/scripts", "tests/simulation", "tests/unit"),
+}
+"""For each part the folders that have none of its tests: to import and collect them costs each worker a second."""
+
 _TURNS = ("url", "backend", "sharded", "exclusive")
 """Parameters of promises that are kept on every server, on a Cluster's channels, and by the scripts of each kind."""
 
 GRANTORS = (("lock",), ("redlock",), ("multilock",), ("semaphore of 3", "semaphore"))
 """For each grantor the rows that stand for it, the best one first: the others have the same grantors."""
 
-_BUSY = "tests/simulation/"
+_BUSY = ("tests/simulation/", "tests/fleets/", "tests/tools/bench/")
 """Where tests are that keep a core busy, for a minute some of them; nearly all others wait."""
 
 _BUSY_WORKERS = 2
@@ -43,6 +51,12 @@ def add_option(parser: pytest.Parser) -> None:
         "or by several kinds, one for each, in turns; `faults`, which break servers, connections and processes, and "
         "whose bounds need a machine that does little else; `long`, for nights; `rest`, all others. If left out: all.",
     )
+
+
+def elsewhere(path: Path, config: pytest.Config) -> bool:
+    """Return whether all tests at *path* are of other parts."""
+    folders = WITHOUT.get(config.getoption("--part"), ())
+    return any(path.is_relative_to(config.rootpath / folder) for folder in folders)
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -89,8 +103,14 @@ def _part_of(item: pytest.Item, others: set[str]) -> str:
 def stood_for(items: Sequence[pytest.Item]) -> set[str]:
     """Return the ids of the tests that another one stands for in the quick part."""
     tests = [item for item in items if not item.get_closest_marker("core")]
-    groups = [*map(_but_for_one_turn, count(), _alike(tests, _TURNS)), *map(_but_for_grantors, _alike(tests, ("row",)))]
+    turns = defaultdict[str, Iterator[int]](count)  # of each file, as a part may be collected without other files
+    groups = [_but_for_one_turn(next(turns[_file_of(group[0])]), group) for group in _alike(tests, _TURNS)]
+    groups += map(_but_for_grantors, _alike(tests, ("row",)))
     return {test.nodeid for group in groups for test in group}
+
+
+def _file_of(test: pytest.Item) -> str:
+    return test.nodeid.partition("::")[0]
 
 
 def _alike(tests: Iterable[pytest.Item], names: Collection[str]) -> Iterable[list[pytest.Item]]:

@@ -21,6 +21,7 @@ from tests.support import kinds
 from tests.support.clients import CHOSEN
 from tests.support.inside import Acquiring
 from tests.support.lateness import bounded
+from tests.support.virtual import clock
 
 T = TypeVar("T")
 
@@ -305,9 +306,10 @@ async def reached(point: "asyncio.Future[T]", by: "asyncio.Task[Any]") -> T:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
+    began = clock()
     async with bounded(within):
         while not await condition():
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(min(max(0.005, (clock() - began) / 16), 0.05))  # each look costs a script, or several
 
 
 async def queued(acquirable: Acquirable, count: int) -> None:

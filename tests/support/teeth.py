@@ -38,9 +38,11 @@ def is_own(failure: BaseException, home: str, name: str = "") -> bool:
     return own and isinstance(failure, AssertionError | pytest.fail.Exception)
 
 
-def try_them(path: str) -> None:
-    """Try the tests of a file with the defects attached to them, in a process of their own."""
-    names = {attached.test.partition("[")[0] for attached in ATTACHED.values() if attached.path == path}
+def try_them(of: str) -> None:
+    """Try the tests of a file or folder with the defects attached to them, in a process of their own."""
+    names = {
+        attached.test.partition("[")[0] for attached in ATTACHED.values() if of in (attached.path, attached.folder)
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.teeth", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "-o", "timeout=100", *sorted(names)], cwd=_ROOT, capture_output=True, text=True, check=False

@@ -1,16 +1,20 @@
 """Which tests stand for others in the quick part; and the order of a part's tests, in which none is lost."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from tests.support.cases import one_by_one
-from tests.support.parts import GRANTORS, busy_ones_first, stood_for
+from tests.support.parts import FAULTS, GRANTORS, QUICK, REST, WITHOUT, busy_ones_first, stood_for
 from tests.support.primitives import EVERY_ROW
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,27 @@ def test_all_tests_are_run_and_tests_that_keep_a_core_busy_first(busy: int, othe
         assert begins == [worker < 2 and bool(busy) for worker in range(workers)]
 
 
+@one_by_one("part, only", [(QUICK, "faults|slow"), (REST, "faults")])
+def test_a_folder_that_a_part_leaves_out_has_no_test_of_it(part: str, only: str) -> None:
+    for text in texts_of(part):
+        assert re.search(rf"^pytestmark = [^=]*mark\.({only})\b", text, re.MULTILINE), text[:200]
+
+
+def test_a_folder_that_the_faults_leave_out_breaks_no_server() -> None:
+    assert not [text[:200] for text in texts_of(FAULTS) if "mark.faults" in text]
+
+
+def texts_of(part: str) -> list[str]:
+    files = [file for folder in WITHOUT[part] for file in (ROOT / folder).rglob("test_*.py")]
+    assert len(files) > 10
+    return [file.read_text("utf-8") for file in files]
+
+
 def left_of(name: str, *marks: str, **parameters: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the parameters of those tests of a function that are left in the quick part."""
     all_of_them = [dict(zip(parameters, values, strict=True)) for values in product(*parameters.values())]
     tests = [
-        Collected(f"{name}[{number}]", SimpleNamespace(params=each), set(marks))
+        Collected(f"test_some.py::{name}[{number}]", SimpleNamespace(params=each), set(marks))
         for number, each in enumerate(all_of_them)
     ]
     others = stood_for(cast("list[pytest.Item]", tests))

@@ -98,7 +98,7 @@ end
 -- W9: it cannot stop half-way. Its first write removes an entry or sets an expiry, which the server accepts even at its
 -- memory limit, and then all others. No session is notified before its entry is removed: a server that refuses all
 -- writes has then refused that one. PUBLISH and NUMSUB, which the user's rights can forbid, are protected calls.
--- *rank* is the place of the session in the queue, if known.
+-- *rank* is the place of the session in the queue, if known; or -1 if it is in the queue or has no waiters.
 local function hand_over(grants, rank)
   rank = tonumber(rank) or redis.call('ZRANK', queue, session)
   if not rank and redis.call('EXISTS', waiters) == 1 then -- defect: W2-stand-again
