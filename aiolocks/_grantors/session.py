@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Container, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
 from functools import partial
 from typing import final
 
