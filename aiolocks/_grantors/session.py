@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Container, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
 from functools import partial
 from typing import final
 
@@ -30,7 +30,6 @@ from .._redis.pipeline import Pipeline
 from .families import RenewalBatch, ScriptSet
 from .hand_off import hand_off
 from .one_server import RedisGrantor
-from .quorum import Quorum
 from .replication import Replication
 from .tracking import Tracking
 from .wait_queue import WaitQueue
@@ -227,8 +226,9 @@ class Session:
             # A level of a path that is used from below is in the way of no other such use.
             intends = grantor.keys.family == "modes" and request.terms.permits in (INTENT_SHARED, INTENT_EXCLUSIVE)
             return await holders_of(grantor, (SHARED, EXCLUSIVE) if intends else ())
-        if isinstance(grantor, Quorum):
-            return await grantor.holders(request.terms.ttl)
+        of_quorum: Callable[[float], Awaitable[tuple[Holder, ...]]] | None = getattr(grantor, "holders", None)
+        if of_quorum is not None:
+            return await of_quorum(request.terms.ttl)
         # Of several names, it holds those before the name that it waits for.
         missing = next((part for part in request.parts if not part.fence), None)
         return () if missing is None else await self.blockers(missing.grantor, missing.request)

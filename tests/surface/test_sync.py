@@ -142,9 +142,10 @@ def test_a_thread_says_what_it_does_and_learns_who_is_in_the_way(
         locks.lock("reports", note="May's report") as lease,
     ):
         assert lease.note("row 500 of 900") is None
-        with pytest.raises(AcquireTimeoutError, match=r"; held by .* for 1 s: row 500 of 900$") as caught:
+        with pytest.raises(AcquireTimeoutError, match="; held by ") as caught:
             threads.submit(lambda: locks.lock("reports").acquire(timeout=1.1)).result()
         [holder] = caught.value.holders or ()
+        assert str(caught.value).endswith(" s: row 500 of 900")
         assert (holder.fencing_token, holder.note) == (lease.fencing_token, "row 500 of 900")
         with pytest.raises(AcquireTimeoutError):
             locks.lock("reports").revoke(timeout=0, reason="deploy 1.7")
