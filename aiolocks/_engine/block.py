@@ -227,11 +227,13 @@ class KeptBlock(Block):
 
     def __init__(self, owner: "SharedContextManager[Any]") -> None:
         super().__init__(current_task())
-        self._owner = owner
+        self._owner: SharedContextManager[Any] | None = owner
 
     def open(self, lease: object, state: LeaseState) -> None:
         super().open(lease, state)
-        self._owner._keep(self)
+        owner, self._owner = self._owner, None  # a reference cycle otherwise: the lease ends when the object is dropped
+        if owner is not None:
+            owner._keep(self)
 
 
 class ExitHandles:

@@ -169,6 +169,8 @@ class LeaseState:
         self.entered = True
         if self.options.on_lost == "cancel":
             self._on_loss = body.stop
+            if self.renewer is None and self.over:
+                body.stop()  # a listener to its first event blocked the loop for longer than it lasts
             if not self.options.renewed_in_loop:
                 self.watch_deadline()
 

@@ -92,8 +92,8 @@ class Release:
         self._callbacks: tuple[Callable[[Release], None], ...] = () if then is None else (then,)
         self._failures = 0
         self._pause: asyncio.TimerHandle | None = None
-        self._answered_at: float | None = None
-        """When the request was found to be answered."""
+        self._answered_at = None if request.unanswered else math.inf
+        """When the request was found to be answered; `math.inf` if it was before this began."""
         self.begun = now = undos.clock()
         self.due = math.inf
         """Until when a caller waits."""

@@ -124,10 +124,11 @@ def _release_offered(grantor: Grantor, ttl: float, amount: int, secret: bytes, u
 
 async def touch(grantors: "Sequence[RedisGrantor]", offer: Offer, ttl: float) -> int | None:
     """Extend the lease that is offered, and return its fencing token; see `Acquirable.touch`."""
-    asked = (_touch(grantor, offer.secret_of(at), ttl) for at, grantor in enumerate(grantors))
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    if 0 in answers and len(grantors) > 1:  # W27: one name is gone, so all are dropped # defect: W27-whole
-        await drop(grantors, offer)
+    with grantors[0].context.in_use():  # all are of one session
+        asked = (_touch(grantor, offer.secret_of(at), ttl) for at, grantor in enumerate(grantors))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if 0 in answers and len(grantors) > 1:  # W27: one name is gone, so all are dropped # defect: W27-whole
+            await drop(grantors, offer)
     if 0 in answers or _ADOPTED in answers:
         return None
     fences: list[int] = []
@@ -145,6 +146,11 @@ async def _touch(grantor: "RedisGrantor", secret: bytes, ttl: float) -> int:
 
 async def drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
     """End the lease that is offered; see `Acquirable.drop`. As for adopters, the first name decides."""
+    with grantors[0].context.in_use():  # also between two releases; all are of one session
+        return await _drop(grantors, offer)
+
+
+async def _drop(grantors: "Sequence[RedisGrantor]", offer: Offer) -> bool:
     first, *others = grantors
     secret = offer.secret_of(0)
     another = secret in first.context.undos.under_way

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
@@ -30,7 +31,9 @@ _MAX_DECLARED = 10_000
 _DECLARE = 8
 """Position of the argument of `semaphore/grant` that says whether to declare the limit."""
 
-_declared: dict[Hashable, dict[tuple[bytes, int], None]] = {}
+_Declared = OrderedDict[tuple[bytes, int], None]
+
+_declared: dict[Hashable, _Declared] = {}
 """The limits that this process has declared, per server, the last used last. Each is declared only once, so that a
 later `resize` is not undone, and again when more than `_MAX_DECLARED` others have been used since."""
 
@@ -40,7 +43,7 @@ class _Declaration(Extension):
     """Declares a limit, unless this process has done so before; refuses a wait of a task for itself (W12)."""
 
     def __init__(
-        self, kind: str, name: str, base: bytes, limit: int | None, declared: dict[tuple[bytes, int], None],
+        self, kind: str, name: str, base: bytes, limit: int | None, declared: _Declared,
         permits: int, inside: int,
     ) -> None:  # fmt: skip
         """Ask for *permits*. The task's open blocks have *inside* permits already. None as *limit* declares none."""
@@ -64,7 +67,7 @@ class _Declaration(Extension):
         return True
 
     def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
-        if again or not self._declares:
+        if again or not self._declares or self._declaration in self._declared:  # or another request has done it
             return (self._limit, 0)
         self._declares = False  # a second declaration could undo a `resize` in between
         return (self._limit, 1)
@@ -315,15 +318,16 @@ class Semaphore(Acquirable):
         acquisition.request.carry((declaration, *self._extensions))
         return acquisition
 
-    def _declarations(self) -> dict[tuple[bytes, int], None]:
-        return _declared.setdefault(server_of(self._pool), {})
+    def _declarations(self) -> _Declared:
+        return _declared.setdefault(server_of(self._pool), OrderedDict())
 
     def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
         return False  # only the server knows the limit in force; see `_Declaration`
 
 
-def _note(declared: dict[tuple[bytes, int], None], declaration: tuple[bytes, int]) -> None:
-    declared.pop(declaration, None)
+def _note(declared: _Declared, declaration: tuple[bytes, int]) -> None:
+    """Note that it was declared. Threads share this, so at no time may a look find it missing."""
     declared[declaration] = None
+    declared.move_to_end(declaration)
     if len(declared) > _MAX_DECLARED:
-        del declared[next(iter(declared))]
+        declared.popitem(last=False)

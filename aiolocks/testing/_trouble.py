@@ -19,6 +19,7 @@ from .._engine.lease import Lease, state_of
 from .._engine.lease_state import LeaseState
 from .._grantors.session import Session
 from .._manager import LockManager
+from .._primitives.reentry import Reentry
 from .._redis.clients import Pool, in_memory, pool_of, server_of
 from .._redis.pipeline import Pipeline
 
@@ -41,7 +42,8 @@ _changing = threading.Lock()
 def lose(lease: "aiolocks.Lease | aiolocks.sync.Lease", reason: str = _TAKEN_AWAY) -> None:
     """Lose *lease* at once, as if its key had been deleted: its body is cancelled, and the name is free.
 
-    For tests of how a program reacts, on any server. A lease of `aiolocks.sync` has no body that can be cancelled.
+    For tests of how a program reacts, on any server. A lease of `aiolocks.sync` has no body that can be cancelled. All
+    holds of an `RLock` are lost with one of them.
     """
     state = state_of(_inner(lease, Lease, "lease"))
     _run_in(state.context.loop, partial(_lose, state, reason))
@@ -146,6 +148,8 @@ def _pool(locks: object) -> Pool:
 def _lose(state: LeaseState, reason: str) -> None:
     state.lose(reason)
     state.release_on_server(state.context.clock())
+    if isinstance(state, Reentry):
+        _lose(state.shared.core, reason)
 
 
 def _count(server: Any, more: int) -> None:

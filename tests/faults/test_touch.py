@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock
+from aiolocks import HierarchicalLock, Lock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE
 from tests.faults.support.residue import wait_until_only_residue
+from tests.support.inside import block_loop
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import Acquirable, free, rows_where
 from tests.support.servers import RedisServer
@@ -157,3 +158,20 @@ async def test_after_a_restart_a_touch_says_whether_the_server_has_kept_the_leas
         assert all(holder.remaining > 50 for holder in await lock.holders())
         assert await lock.drop(text) is kept
         await wait_until_only_residue(client, within=SOON)
+
+
+async def test_a_loop_that_is_late_ends_no_session_between_two_names(client: Redis) -> None:
+    """Its timer for idle sessions may run between the end of one name and that of the next."""
+
+    async def be_late() -> None:
+        while True:
+            block_loop(0.55)  # longer than a session is kept without use
+            await asyncio.sleep(0)
+
+    lock = HierarchicalLock(client, "handed/on", ttl=20).write
+    text = await offered(lock)
+    late = asyncio.create_task(be_late())
+    try:
+        assert await lock.drop(text)
+    finally:
+        late.cancel()

@@ -118,6 +118,19 @@ async def test_a_block_keeps_no_task_that_has_ended(around: Any) -> None:
     await stack.aclose()
 
 
+async def test_a_block_that_the_object_keeps_goes_with_the_object() -> None:
+    """At once, and not with the next collection: its lease keeps others out until then."""
+    primitive = Scripted()
+
+    async def enter(primitive: Scripted) -> "weakref.ref[Lease]":
+        return weakref.ref(await type(primitive).__aenter__(primitive))
+
+    lease = await and_collect(asyncio.create_task(enter(primitive)))
+    assert lease() is not None
+    del primitive
+    assert lease() is None
+
+
 async def test_each_task_leaves_its_own_block_where_no_frame_tells() -> None:
     primitive = Scripted()
     leases: list[Lease] = []

@@ -40,6 +40,18 @@ async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held
     assert 0 not in numbers
 
 
+async def test_a_body_is_stopped_though_a_listener_blocked_the_loop_for_longer_than_its_lease_lasts() -> None:
+    grantor, began = ScriptedGrantor(), clock()
+    stop = on_event(lambda event: block_loop(2) if event.kind == "acquired" else None)
+    try:
+        with pytest.raises(LeaseLostError):
+            async with grantor.hold(ttl=1, renew=False):
+                await asyncio.sleep(5)
+        assert clock() - began < 3
+    finally:
+        stop()
+
+
 async def test_a_caller_that_finds_others_in_the_way_waits_and_this_is_told_once() -> None:
     grantor = ScriptedGrantor(grants=[After(0.5, "queued")])
     with hearing() as heard:

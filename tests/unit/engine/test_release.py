@@ -197,6 +197,8 @@ async def test_the_session_goes_on_for_a_ttl_after_what_may_still_come_and_until
         if request_is == "answered later":
             request.unanswered = ()
             assert release.keeps_session(min(120, ends - 0.1))
+        elif request_is == "answered":
+            assert release.keeps_session(101)
         assert release.keeps_session(ends - 0.1)
         assert not release.keeps_session(ends + 0.1)
 

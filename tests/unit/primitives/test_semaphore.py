@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from aiolocks import Semaphore
 from aiolocks._primitives import semaphore as _semaphore
@@ -92,6 +93,17 @@ async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_r
         for _ in range(3):
             await semaphore.acquire()
         assert scraper.limits() == [(3, 1), (3, 0), (3, 1), (3, 0)]
+
+
+async def test_a_declaration_that_was_not_run_is_not_repeated_after_a_resize() -> None:
+    async with aclosing(Scraper(ResponseError("CLUSTERDOWN not now"), granted())) as scraper:
+        answer = scraper.server.answer
+        scraper.server.answer = lambda asked: [3] if asked.what == "semaphore_resize" else answer(asked)
+        acquiring = asyncio.create_task(scraper.semaphore(3).acquire()._coroutine)
+        await asyncio.sleep(0.01)
+        await scraper.semaphore(3).resize(5)
+        await acquiring
+        assert scraper.limits() == [(3, 1), (3, 0)]
 
 
 async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_one() -> None:

@@ -96,7 +96,7 @@ local grants = {}
 local none_free = most and amount == 0 -- W26: there is nothing to hand over, and a refusal takes a fifth less
 if not none_free and (verdict == 'later' or (ticket ~= '1' and ticket ~= '-2')) then
   hand_over(grants, most and -1) -- -1: `room_for` has put this session back, if it has waiters
-  number = not most and fence_of(token) -- a newcomer was not in line
+  number = fence_of(token)
   verdict = redis.call('EXISTS', queue) == 0 and can_grant(mode, token) or 'later'
 end
 if not number and verdict == 'yes' and not young then
