@@ -58,9 +58,10 @@ def _described(reply: object) -> str:
 _SHAPES = {
     **dict.fromkeys(("adopt", "fence", "rename", "touch", "redlock/raise", "EXISTS", "WAIT"), r"n"),
     **dict.fromkeys(("pause", "resize"), r"\[n.*\]"),
-    "downgrade": r"\[[nb].*\]",
+    "downgrade": r"\[[nR].*\]",
     "expire": r"[n-]",
-    **dict.fromkeys(("guard", "hand_off"), r"[nb]"),
+    "guard": r"[nb]",
+    "hand_off": r"[nR]",
     "holders": r"\[n(?:[bd][nd][nd][nd])*\]",
     "read": r"\[[bd-][bd]\]",
     "revoke": r"\[\[n[bdn](?:[nd][nd][nd])*\].*\]",
@@ -74,13 +75,14 @@ _SHAPES = {
     **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), r"\[[bd]n\]"),
     "ROLE": r"\[bn\[.*\]\]|\[b[bd]nbn\]",
 }
-"""Shape of each reply, by script, verb or command: n for an integer, d for digits, b for other bytes, - for nil."""
+"""Shape of each reply, by script, verb or command: n for an integer, d for digits, b for other bytes, - for nil.
+Where a shape has R, that is for bytes which begin with R: why a lease was revoked."""
 
 
 def check_reply(name: str, reply: object) -> None:
     """Raise ValueError if *reply* does not have a shape that the script or command *name* returns."""
     shape = _SHAPES.get(name) or _SHAPES.get(name.rpartition("/")[2], ".*")
-    if not re.fullmatch(shape, _shape_of(reply)):
+    if not re.fullmatch(shape, _shape_of(reply, reasons="R" in shape)):
         raise ValueError
 
 
@@ -89,13 +91,15 @@ def is_list(reply: object) -> TypeGuard[list[RawReply]]:
     return isinstance(reply, (list, tuple))  # to pyright, its elements would be of an unknown type
 
 
-def _shape_of(reply: RawReply) -> str:
+def _shape_of(reply: RawReply, *, reasons: bool) -> str:
     if type(reply) is int:  # a bool does not count as one
         return "n"
     if isinstance(reply, bytes):
+        if reasons and reply.startswith(b"R"):
+            return "R"
         return "d" if reply.removeprefix(b"-").isdigit() and len(reply) < 20 else "b"
     if is_list(reply):
-        return f"[{''.join(map(_shape_of, reply))}]"
+        return f"[{''.join(_shape_of(each, reasons=reasons) for each in reply)}]"
     return "-" if reply is None else "?"
 
 
