@@ -54,9 +54,9 @@ class AcquireTimeoutError(LockError, TimeoutError):
             known, because that lease has no expiry. During a `pause` of a semaphore, it is the time until the pause
             ends, or until the lease does if that is later and no permits are free. For a `RateLimiter`, it is the time
             until the next start can be free.
-        holders: Who held the name 50 ms before the timeout: a tuple of `Holder`. Of several names or levels, only the
-            one that the caller waited for counts. None means that Redis was not asked, as for a timeout of a second or
-            less, or did not answer in time. The text of the error describes the first few of them.
+        holders: Tuple of the `Holder`s 50 ms before the timeout. For a `MultiLock` or a path, they are those of the
+            name or level that the caller waited for. None if the timeout was a second or less, or if Redis did not
+            answer in time. The text of the error describes the first few of them.
     """
 
     def __init__(

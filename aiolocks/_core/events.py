@@ -46,8 +46,8 @@ class Event(NamedTuple):
     ``polling``        wake-ups do not arrive, so waiters poll           until the next try to subscribe
     ================== ================================================= =============================================
 
-    ``endangered`` comes once until the next renewal is confirmed: at the first try after half of the TTL has passed
-    since the last confirmed one. It never comes while a lease is not renewed because of ``renew=False`` or `max_hold`.
+    ``endangered`` is reported at most once between two confirmed renewals: at the first try after half of the TTL. It
+    is never reported of a lease that is not renewed because of ``renew=False`` or `max_hold`.
 
     Each acquisition ends with one of ``acquired``, ``timed_out``, ``cancelled`` and ``failed``, whether it had to wait
     or not. Each lease ends with one of ``released``, ``lost`` and ``revoked``. A `try_acquire` that returns None is no

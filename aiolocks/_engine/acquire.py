@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from .block import Block
 
 ASKED_FROM = 1.0
-"""Seconds that a caller must be willing to wait for its timeout to say who held the name."""
+"""Timeouts longer than this, in seconds, say who held the name."""
 
 ASKED_BEFORE = 0.05
-"""Seconds before the timeout at which Redis is asked for that."""
+"""Seconds from the question to Redis, who that is, to the timeout."""
 
 L = TypeVar("L")
 
@@ -160,7 +160,7 @@ class Acquisition:
         return self.acquire(handle, by_hand=by_hand, or_raise=False)
 
     def _give_up(self, *, or_raise: bool) -> Any:
-        """End it, because the lease is busy and the request does not wait."""
+        """Stop asking, because the lease is busy and the request does not wait."""
         context, request = self.context, self.request
         if request.unanswered:  # an attempt without a reply may still reach Redis
             context.undo(self.grantor, request, context.clock() + request.undo_for)
@@ -238,7 +238,7 @@ class Acquisition:
         if self.timeout <= ASKED_FROM:
             async with asyncio.timeout(self.timeout):
                 return await wait
-        # Two timers in a row, as one more beside the usual one would cost callers that need not wait.
+        # Two timers, one after the other: a second one from the start would cost callers that need not wait.
         end = self.context.loop.time() + self.timeout
         async with asyncio.timeout(None) as limit:
             nearly_over = self.context.loop.call_at(end - ASKED_BEFORE, self._nearly_over, limit, end)

@@ -52,7 +52,7 @@ class Block:
     _state: LeaseState
 
     def __init__(self, task: Task | None) -> None:
-        """It will be open in *task*, which begins to enter it now."""
+        """Create a block that *task* begins to enter."""
         self._task = task
         # equivalent: constant, without a task nothing is cancelled
         self._before = 0 if task is None else task.cancelling()
@@ -175,7 +175,7 @@ _newest = threading.local()
 
 @final
 class ExitHandle(Block):
-    """One look-up of `__aexit__`, on an object or (by exit stacks) on its class, and the block that it is claimed for.
+    """The block of one look-up of `__aexit__`: on the object, or on its class, as exit stacks do.
 
     Its state is `_claimed`, and then that of the block. Invariant: it is claimed once at most.
     """
@@ -221,7 +221,7 @@ class ExitHandle(Block):
 
 @final
 class KeptBlock(Block):
-    """A block that no look-up of `__aexit__` preceded, so that the entered object keeps it."""
+    """A block that was entered without a look-up of `__aexit__`. The entered object keeps it."""
 
     __slots__ = ("_owner",)
 

@@ -59,7 +59,7 @@ class Extension:
         return None
 
     def unconfirmed(self) -> str:
-        """Say what the caller still does not know when its time is over before `confirm` has returned."""
+        """Return the end of the error text for a caller whose time was over before `confirm` returned."""
         return ""
 
     async def confirm(self, grantor: "Grantor", request: "Request") -> "Granted":

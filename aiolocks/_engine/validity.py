@@ -144,7 +144,7 @@ class Validity:
 
 @final
 class Share(Validity):
-    """One share *of* the lease of an `RLock`: its deadline is that of the lease, and its end is its own."""
+    """One share *of* the lease of an `RLock`: it has the deadline of the lease, and can be released by itself."""
 
     __slots__ = ("_of",)
 

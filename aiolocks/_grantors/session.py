@@ -223,7 +223,7 @@ class Session:
 
     async def blockers(self, grantor: Grantor, request: Request) -> tuple[Holder, ...]:
         if isinstance(grantor, RedisGrantor):
-            # A level of a path that is used from below is in the way of no other such use.
+            # Two intention locks on one level do not exclude each other.
             intends = grantor.keys.family == "modes" and request.terms.permits in (INTENT_SHARED, INTENT_EXCLUSIVE)
             return await holders_of(grantor, (SHARED, EXCLUSIVE) if intends else ())
         of_quorum: Callable[[float], Awaitable[tuple[Holder, ...]]] | None = getattr(grantor, "holders", None)

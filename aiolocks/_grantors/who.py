@@ -1,10 +1,10 @@
 """Who holds and who awaits a name: each session publishes this in a key, which other processes read (W23).
 
-The key of a session says on which host and in which process it runs, and what its leases and waits are called that have
-lasted for half a second: the names of their manager and their task, and their note. It is written ahead of the first
-request over each link, whenever more has lasted for so long, and a few times in the life of the longest lease, for all
-leases together. So a shorter lease costs nothing. The key holds no secret: a lease is found in it by the digest of its
-token. Where the key may not be written, host and process are unknown, and all else works.
+The key of a session holds its host and pid. For each lease or wait that has lasted half a second, it also holds the
+names of its manager and task, and its note. One script writes it for many leases: ahead of the first request over each
+link, when another lease has lasted half a second, and a few times per TTL, so that it does not expire. So a shorter
+lease costs nothing. The key holds no secret: a lease is found in it by the digest of its token. Where the key may not
+be written, host and process are unknown, and all else works.
 
 A note has a field of its own. Older versions do not ask for it, and read the other names as before.
 
@@ -94,7 +94,7 @@ class _Entry:
     refused: bool = False
     stale: dict[bytes, None] = field(default_factory=dict[bytes, None])
     due: int = 0
-    """Number of those that are being written: changes of the meantime have to wait."""
+    """Number of stale tokens that the scripts under way still have to write. Later changes wait for the next ones."""
 
 
 @final
@@ -109,7 +109,7 @@ class SessionInfo:
         self, context: Context, leases: Callable[[], Iterable[Iterable[LeaseState]]],
         queues: "Mapping[bytes, WaitQueue]", *, alone: bool,
     ) -> None:  # fmt: skip
-        """*leases* returns all leases, in some lists, each from the newest on. *alone*: all names are on one server."""
+        """*leases* returns several lists of leases, each newest first. *alone*: all names are on one server."""
         self._context = context
         self._leases = leases
         self._queues = queues
@@ -120,7 +120,7 @@ class SessionInfo:
         """By token."""
         self._life = 0.0
         self._seen = -math.inf
-        """The leases that began until then were named."""
+        """Leases that began before this time have their names."""
         self._refresh_at = self._write_at = math.inf
         """When to write all keys, so that they live on, and when to write stale fields."""
         self._timer: asyncio.TimerHandle | None = None
@@ -144,7 +144,7 @@ class SessionInfo:
             self._start()
 
     def noted(self, request: Request) -> None:
-        """Publish the new note of a lease soon, if its names are published. If not, they come with the note."""
+        """Schedule the new note of a lease. If its names are not published yet, the note is written with them."""
         for part in [part.request for part in request.parts] or [request]:
             info = self if part.server is None else part.server.servers.info  # parts can be of several sessions
             names = info._names.get(part.token)
@@ -210,7 +210,7 @@ class SessionInfo:
         return oldest + _LASTING
 
     def _name(self, request: Request, task: "asyncio.Task[Any] | None", now: float) -> None:
-        """Have the names of a lease or waiter written, or those of each part: of its manager, its *task*, its note."""
+        """Schedule the names of a lease or waiter, or of each part: its manager, its *task* and its note."""
         called = None if task is None else task.get_name()
         for part in [part.request for part in request.parts] or [request]:
             if part.server is None:
@@ -221,7 +221,7 @@ class SessionInfo:
                 info._rename(part.token, names, now)
 
     def _rename(self, token: bytes, names: _Names, write_at: float) -> None:
-        """Have *names* written at the first look from *write_at* on, or before."""
+        """Schedule *names* for the timer's first run after *write_at*. An earlier run may write them too."""
         entry, known = self._entries.get(names.channels), self._names.get(token)
         if known is not None and not names.note:
             names = names._replace(note=None if known.note is None else b"")
@@ -263,14 +263,16 @@ class SessionInfo:
         entry.due -= len(some)
         entry.pending = True
         script = PreparedScript(load("session/introduce"), (entry.key,))
-        args: Arguments = (round(1000 * self._life), len(gone), *gone, *words)
+        # Until it is written next, leases can be renewed that outlast it otherwise, as the leases of a killed process.
+        life_ms = round(1000 * self._life * (1 + 1 / RENEWALS_PER_TTL))
+        args: Arguments = (life_ms, len(gone), *gone, *words)
         self._route(entry).submit(script, args, self._written, REPLY_TIMEOUT, entry, some)
 
     def _written(self, call: PendingCall, reply: RawReply) -> None:
         entry: _Entry = call.subject
         some: tuple[bytes, ...] = call.reply_to
         entry.pending = False
-        if reply != 1:  # the next look writes again, and not this, or a key that is always gone would keep us busy
+        if reply != 1:  # the timer's next run retries: retrying here would not end where the key is always gone
             lost = some
             if not isinstance(reply, Exception):  # the key was not there, and now has no names but *some*
                 entries = self._entries

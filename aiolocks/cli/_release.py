@@ -52,7 +52,12 @@ def register(commands: "Commands") -> None:
     parser.add_argument(
         "--force", action="store_true", help="end their leases at once: until they notice, two holders may work"
     )
-    parser.add_argument("--reason", type=_arguments.note, metavar="TEXT", help="why, for the holders' error and log")
+    parser.add_argument(
+        "--reason",
+        type=_arguments.note,
+        metavar="TEXT",
+        help="why: for LeaseLostError and the log of the holders; at most 200 characters",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the effect, and change nothing")
     parser.add_argument(
         "--timeout",

@@ -50,7 +50,7 @@ def lose(lease: "aiolocks.Lease | aiolocks.sync.Lease", reason: str = _TAKEN_AWA
 
 
 def lose_name(locks: "aiolocks.LockManager | aiolocks.sync.LockManager", name: str, reason: str = _TAKEN_AWAY) -> None:
-    """Lose every lease of *name*, as `lose` does: for code that keeps its leases to itself.
+    """Lose every lease of *name*, as `lose` does. For tests that cannot reach the `Lease` object.
 
     ::
 
@@ -61,9 +61,9 @@ def lose_name(locks: "aiolocks.LockManager | aiolocks.sync.LockManager", name: s
             with pytest.raises(LeaseLostError):
                 await paying
 
-    These are all leases of that name that this process holds at the server of *locks*: of any kind, manager, task and
-    prefix, all holders of a semaphore, and a `MultiLock` with that name among others. Waiters lose nothing; the first
-    of them gets the name. It works on any server.
+    Every lease of that name in this process on the server of *locks* is lost, whatever its kind, manager, task or
+    prefix. That includes all permits of a semaphore, and a `MultiLock` with that name among others. Waiters lose
+    nothing; the first of them gets the name. It works on any server.
 
     Args:
         locks: A `LockManager`, also of `aiolocks.sync`.
@@ -75,8 +75,8 @@ def lose_name(locks: "aiolocks.LockManager | aiolocks.sync.LockManager", name: s
         TypeError: *locks* is no manager.
     """
     contexts = {session.context for session in Session.at(server_of(_pool(locks)))}
-    # There is no list of all leases, because each lease would pay for it. The garbage collector knows them. A part that
-    # waits for the other names of a MultiLock has no base, and is no lease yet.
+    # There is no list of all leases, because each lease would pay for it. The garbage collector knows them. A name that
+    # a MultiLock already has, while it waits for others, has no base: it is no lease yet.
     states = [found for found in gc.get_objects() if issubclass(type(found), LeaseState)]
     held = [state for state in states if state.context in contexts and state.base and state.validity.held]
     found = [
@@ -93,7 +93,7 @@ def lose_name(locks: "aiolocks.LockManager | aiolocks.sync.LockManager", name: s
 
 @contextmanager
 def outage(locks: "aiolocks.LockManager | aiolocks.sync.LockManager") -> Generator[None, None, None]:
-    """Cut off the in-memory server of *locks* while the block lasts: every call is redis-py's ConnectionError.
+    """Cut off the in-memory server of *locks* while the block lasts: every call raises redis-py's ConnectionError.
 
     ::
 
@@ -109,8 +109,8 @@ def outage(locks: "aiolocks.LockManager | aiolocks.sync.LockManager") -> Generat
     until its deadline. A waiter waits on for up to its `ttl`, or until its `timeout`. Other calls raise at once, as a
     client of ``memory://`` does not retry. When the block ends, in whatever way, all of them go on.
 
-    All managers and clients of one ``memory://NAME`` are cut off together. It ends with the last of several outages. A
-    command of your own that blocks already, such as BLPOP, goes on.
+    All managers and clients of one ``memory://NAME`` are cut off together. Outages may overlap; the server returns when
+    the last one ends. A command of your own that blocks already, such as BLPOP, goes on.
 
     Args:
         locks: A ``LockManager.from_url("memory://")``, also of `aiolocks.sync`.

@@ -34,7 +34,7 @@ async def test_an_introduction_comes_ahead_of_the_first_request_and_once() -> No
     assert len(server.introductions) == 1
     (said,) = server.introductions
     assert said.keys[0] == b"aiolocks:session:" + server.runs("lock_grant")[0].arguments[0][:11]
-    assert said.arguments[:2] == [b"30000", b"0"]
+    assert said.arguments[:2] == [b"40000", b"0"]
     assert said.arguments[4:] == [b"pid", b"%d" % os.getpid()]
 
 
