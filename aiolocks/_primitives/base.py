@@ -98,7 +98,11 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
 
     async def _acquire(self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int) -> Lease:
         # The task that awaits this is the holder; another task may have called `acquire`.
-        return await self._bounded_acquisition(timeout, max_waiting, permits).acquire(Lease, by_hand=True)
+        if timeout is UNSET and max_waiting is UNSET:  # as `_bounded_acquisition` does, for speed
+            acquisition = self._new_acquisition(self._options.acquire_timeout, permits, entering=True)
+        else:
+            acquisition = self._bounded_acquisition(timeout, max_waiting, permits)
+        return await acquisition.acquire(Lease, by_hand=True)
 
     def _bounded_acquisition(
         self, timeout: Duration | Unset | None, max_waiting: int | Unset | None, permits: int, *, entering: bool = True
