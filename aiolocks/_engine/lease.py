@@ -161,8 +161,8 @@ class Lease(NameHints):
         """Say what the lease is for, or how far the work is: ``await lease.note("row 500 of 900")``.
 
         Other processes see it as `Holder.note`, and on the command line, 2 s later at the latest. It never delays the
-        caller, never raises an error of Redis, and has no effect on the lease. Call it as often as you like: what is
-        written is the newest note, every 2 s at most. Any reader of the Redis keys can see it, so keep secrets out.
+        caller, never raises an error of Redis, and has no effect on the lease. Call it as often as you like:
+        every 2 s at most, the newest note is written. Any reader of the Redis keys can see it, so keep secrets out.
 
         Args:
             text: It takes the place of the note before, and of the option `note`. It is cut to 200 characters. An empty

@@ -354,7 +354,7 @@ class WaitQueue:
         since, failures = self._outage or (sent_at, 0)
         self._outage = since, failures + 1
         for request in list(self.waiting.values()):
-            # I4: a waiter that has been answered meanwhile, as one that came later, has waited less.
+            # I4: a waiter that was answered meanwhile has waited less, such as a newcomer.
             if now - max(since, request.valid_from or since) >= request.terms.ttl:
                 self.leave(request)
                 request.fail(error if isinstance(error, RedisError) else RedisError(str(error)))
