@@ -255,8 +255,10 @@ class NameHints(metaclass=_Hinted):
         if hints is not cls._hints or len(cls.__bases__) > 1:  # most subclasses inherit those of a lock
             wrong, cls._hints = _wrong_names(cls), hints
             for name, hint in hints.items():
-                if name in wrong or not hasattr(cls, name):
+                if name in wrong:
                     setattr(cls, name, _right_one(cls, name) or _Wrong(name, hint))
+                elif not hasattr(cls, name):
+                    setattr(cls, name, _Wrong(name, hint))
 
     def __dir__(self) -> list[str]:
         own: dict[str, object] = getattr(self, "__dict__", {})

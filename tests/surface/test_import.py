@@ -8,29 +8,30 @@ from pathlib import Path
 
 import pytest
 
-LONGEST = 0.020
-"""Seconds that the import may take beyond that of redis-py's asyncio client."""
+LARGEST = 0.22
+"""Most that our import may do, as a share of what redis-py's asyncio client does in its own.
 
-THEIRS = 0.080
-"""Seconds that redis-py's takes where that is so; longer, and the machine is slower by as much, or busy."""
+Where redis-py takes 80 ms, this is about 18 ms. Steps are counted, not seconds: their number is the same in each run.
+"""
 
 PROGRAM = """
-import json, sys, time
-begun = time.process_time()
+import json, sys
+steps = 0
+def count(frame, event, argument):
+    global steps
+    steps += 1
+sys.setprofile(count)
 import redis.asyncio
-theirs = time.process_time()
-before = set(sys.modules)
+theirs, before = steps, set(sys.modules)
 import aiolocks
-ours = time.process_time()
-print(json.dumps([theirs - begun, ours - theirs, sorted(set(sys.modules) - before)]))
+sys.setprofile(None)
+print(json.dumps([(steps - theirs) / theirs, sorted(set(sys.modules) - before)]))
 """
 
 
-def import_once(cache: Path) -> tuple[float, float, set[str]]:
-    """Import in a new process; return redis-py's seconds, ours, and the modules that we alone import: redis-py itself
-    imports OpenTelemetry where that is installed.
-
-    Seconds are the processor's: another process takes none of those, but it slows the processor down for us.
+def import_once(cache: Path) -> tuple[float, set[str]]:
+    """Import in a new process; return our calls and returns of functions as a share of redis-py's, and the modules that
+    we alone import: redis-py itself imports OpenTelemetry where that is installed.
     """
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
@@ -38,25 +39,24 @@ def import_once(cache: Path) -> tuple[float, float, set[str]]:
     output = subprocess.run(
         command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=True, timeout=30
     )
-    theirs, ours, modules = json.loads(output.stdout)
-    return theirs, ours, set(modules)
+    share, modules = json.loads(output.stdout)
+    return share, set(modules)
 
 
 @pytest.mark.rest
 def test_import_aiolocks_adds_only_a_little_of_anyio_to_redis_pys_modules(tmp_path: Path) -> None:
-    _, _, modules = import_once(tmp_path)
+    _, modules = import_once(tmp_path)
     assert {name.partition(".")[0] for name in modules} <= {"aiolocks", "anyio", "sniffio"}
     assert len([name for name in modules if name.startswith("anyio")]) <= 12, modules  # of about sixty
     for later in ("cli", "testing", "fastapi", "aiohttp", "otel", "sync", "compat"):
         assert not [name for name in modules if name.startswith(f"aiolocks.{later}")]
 
 
-@pytest.mark.slow
-def test_import_aiolocks_takes_at_most_twenty_milliseconds_beyond_redis_py(tmp_path: Path) -> None:
+@pytest.mark.rest
+def test_import_aiolocks_does_at_most_0_22_of_the_work_of_redis_pys(tmp_path: Path) -> None:
     import_once(tmp_path)  # compiles
-    runs = [import_once(tmp_path) for _ in range(11)]
-    # The best, as whatever runs beside only slows it down; each run is its own measure of the machine.
-    assert min(ours / max(1.0, theirs / THEIRS) for theirs, ours, _ in runs) <= LONGEST
+    share, _ = import_once(tmp_path)
+    assert share <= LARGEST
 
 
 @pytest.mark.rest
