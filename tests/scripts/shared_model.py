@@ -61,9 +61,8 @@ class SharedModel(Model):
         if wait and not bounded:
             self._enqueue(asker, by, ticket, seen)
         handed: list[Handed] = []
-        none_free = bounded and verdict == "later" and self.alone
-        # Otherwise it goes beside what its task holds, or nothing is free, and nothing is handed over.
-        if not none_free and (verdict == "later" or ticket != FRONT):
+        # Otherwise it goes beside what its task holds, and nothing is handed over.
+        if verdict == "later" or ticket != FRONT:
             if not wait or bounded:
                 self._return_to_line(by)
             handed = self._hand_over(by, seen)

@@ -124,6 +124,15 @@ def test_a_newcomer_has_the_room_that_a_hand_over_makes(exclusive: Scripts) -> N
     assert line(exclusive) == ["cat"]
 
 
+def test_a_newcomer_that_does_not_fit_has_the_room_of_a_waiter_that_does(rwlock: Scripts) -> None:
+    rwlock.granted("ann")
+    rwlock.queued("ben", permits=3)
+    rwlock.redis.zrem(rwlock.key("queue"), "home")
+    rwlock.downgrade("ann", 3, session="away")
+    assert [each.who for each in rwlock.queued("cat", most=1).mine] == ["ben"]
+    assert line(rwlock) == ["cat"]
+
+
 def test_a_newcomer_is_granted_what_the_dead_waited_for(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.queued("ben", session="away")

@@ -1,7 +1,7 @@
 -- Hands over what is free to the first waiter in the queue whose session can be notified. For waiters with `min_uptime`
 -- (W22) it also reads the server's uptime: a server that restarted with less data does not know all holders.
--- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog, busy_for; and
--- `queue`.
+-- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog, busy_for; judge
+-- for `first_waits`; and `queue`.
 
 -- Returns the uptime in seconds; or nil if this user has no right to run INFO.
 local function seconds_up()
@@ -89,6 +89,18 @@ local function tell_when(grants, left_ms)
     grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'later', -3, left_ms
   elseif head then
     notify(head, 'later', '-3', left_ms)
+  end
+end
+
+-- W26: true if the first waiter has to wait, and can be notified (W12), so that `hand_over` would do nothing.
+local function first_waits()
+  local head = redis.call('ZRANGE', queue, '0', '0')[1]
+  local line = head and string.sub(queue, 1, -6) .. 'q:' .. head
+  local entry = head and redis.call('ZRANGE', line, '0', '0')[1]
+  if entry then
+    local token, share = string.match(entry, '^(%S+) %d+ (%d+)')
+    local verdict, amount = judge(share + 0, token)
+    return verdict == 'later' and (amount == 0 or head == session or subscribers(head) > 0) -- defect: W26-first
   end
 end
 

@@ -179,11 +179,13 @@ end
 -- W26: returns the number N of the ticket `<N`: the request waits only if fewer than N others wait. Returns nil for a
 -- token that is in line already, because its first reply was lost: it is never refused.
 local function room_for(entry)
-  if redis.call('ZSCORE', waiters, entry) then -- defect: W26-in-line
-    return
-  end
-  if not redis.call('ZRANK', queue, session) and redis.call('EXISTS', waiters) == 1 then
-    keep_queue() -- W2: waiters of this session that were passed over return, and count
+  if redis.call('EXISTS', waiters) == 1 then
+    if redis.call('ZSCORE', waiters, entry) then -- defect: W26-in-line
+      return
+    end
+    if not redis.call('ZRANK', queue, session) then
+      keep_queue() -- W2: waiters of this session that were passed over return, and count
+    end
   end
   return tonumber(string.sub(ticket, 2))
 end

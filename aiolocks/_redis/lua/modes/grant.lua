@@ -57,15 +57,24 @@ then
   return now_us
 end
 
--- slow path: it does not fit, or was asked for before, or the counts are not known for sure, or the server is too young
 local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. needed_s or '') .. PADDING
+local sort = string.sub(ticket, 1, 1)
+if sort == '<' and existing > 4 and sure and not own and mode ~= '7' and not fits(mode + 0) then
+  -- slow path: for speed: it has to wait. If the first waiter has too (W7), the waiters only have to be counted (W26).
+  local most = room_for(entry)
+  local waiting = most and first_waits() and crowd(most)
+  if waiting then
+    return { 'full', not_before(), {}, waiting }
+  end
+end
+
+-- slow path: it does not fit, or was asked for before, or the counts are not known for sure, or the server is too young
 local young = young_ms > 0
 settle()
 local _, mark = parts_of(own)
 if redis.call('EXISTS', tombstone) == 1 or mark ~= '' then -- defect: W10-buried
   return { 'withdrawn' }
 end
-local sort = string.sub(ticket, 1, 1)
 local wait = sort ~= '-'
 local number = fence_of(token)
 if number then
@@ -93,8 +102,7 @@ if wait then
   expect_queue()
 end
 local grants = {}
-local none_free = most and amount == 0 -- W26: there is nothing to hand over, and a refusal takes a fifth less
-if not none_free and (verdict == 'later' or (ticket ~= '1' and ticket ~= '-2')) then
+if verdict == 'later' or (ticket ~= '1' and ticket ~= '-2') then
   hand_over(grants, most and -1) -- -1: `room_for` has put this session back, if it has waiters
   number = fence_of(token)
   verdict = redis.call('EXISTS', queue) == 0 and can_grant(mode, token) or 'later'

@@ -72,6 +72,17 @@ if ticket == '+' then
   ticket = '0'
 end
 
+local sort = string.sub(ticket, 1, 1)
+local waits = used + permits > limit_in_force and permits - limit_in_force <= 0
+if sort == '<' and existing > 4 and sure and not own and declare == '0' and waits then
+  -- slow path: for speed: it has to wait. If the first waiter has too (W7), the waiters only have to be counted (W26).
+  local most = room_for(entry)
+  local waiting = most and first_waits() and crowd(most)
+  if waiting then
+    return { 'full', not_before(), {}, waiting, 0, limit_in_force }
+  end
+end
+
 -- slow path: too few are free, or others wait, or the count is not known for sure, or the server is too young
 local young = young_ms > 0
 settle()
@@ -79,7 +90,6 @@ local _, mark = parts_of(own)
 if redis.call('EXISTS', tombstone) == 1 or mark ~= '' then -- defect: W10-buried
   return { 'withdrawn' }
 end
-local sort = string.sub(ticket, 1, 1)
 local wait = sort ~= '-'
 local most, waiting
 if sort == '<' then
