@@ -534,7 +534,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             rows=("lock server",),
         ),
         "W26 a_newcomer_that_does_not_fit_has_the_room_of_a_waiter_that_does":
-            _by(instead("W26-first", "return true"), says="Full("),
+            _by(instead("W26-first", "return true"), rows=_ONE, says="Full("),
     },
     "primitives/max_waiting": {
         "W26 who_finds_as_many_waiting_is_refused_and_leaves_nothing":

@@ -57,6 +57,7 @@ then
   return now_us
 end
 
+-- slow path: there is more to do, or to say
 local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. needed_s or '') .. PADDING
 local sort = string.sub(ticket, 1, 1)
 if sort == '<' and existing > 4 and sure and not own and mode ~= '7' and not fits(mode + 0) then
