@@ -62,7 +62,7 @@ local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. need
 local sort = string.sub(ticket, 1, 1)
 if sort == '<' and existing > 4 and sure and not own and mode ~= '7' and not fits(mode + 0) then
   -- slow path: for speed: it has to wait. If the first waiter has too (W7), the waiters only have to be counted (W26).
-  local most = room_for(entry)
+  local most = redis.call('EXISTS', tombstone) == 0 and room_for(entry)
   local waiting = most and first_waits() and crowd(most)
   if waiting then
     return { 'full', not_before(), {}, waiting }

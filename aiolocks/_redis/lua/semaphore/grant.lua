@@ -76,7 +76,7 @@ local sort = string.sub(ticket, 1, 1)
 local waits = used + permits > limit_in_force and permits - limit_in_force <= 0
 if sort == '<' and existing > 4 and sure and not own and declare == '0' and waits then
   -- slow path: for speed: it has to wait. If the first waiter has too (W7), the waiters only have to be counted (W26).
-  local most = room_for(entry)
+  local most = redis.call('EXISTS', tombstone) == 0 and room_for(entry)
   local waiting = most and first_waits() and crowd(most)
   if waiting then
     return { 'full', not_before(), {}, waiting, 0, limit_in_force }
