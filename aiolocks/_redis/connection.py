@@ -153,6 +153,8 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
         )
         self._parser.feed(bytes(connection._reader._buffer))
         self.distant = self._transport.get_extra_info("socket") is not None
+        self._alone = False
+        """A command has left by itself since the last reply."""
         self._written: list[bytes] | None = None
         self._read = memoryview(bytearray(_READ))  # a view, as asyncio's TLS fills slices of what it is given
         self._transport.set_protocol(self)
@@ -163,18 +165,21 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
             return
         if receiver is not None:
             self.receivers.append(receiver)
-        if self._written is None:  # a lone command leaves at once; those that follow in this turn leave together
-            self._transport.write(packed)
+        if self._written is None:
+            # A lone command leaves at once. Those that come before its reply leave together, once a turn of the loop.
+            if not self._alone:
+                self._alone = True
+                self._transport.write(packed)
+                return
             self._written = []
             self._loop.call_soon(self._flush)
-            return
         self._written.append(packed)
         if len(self._written) >= _TOGETHER:  # equivalent: comparison, for speed
             self._transport.write(b"".join(self._written))
             self._written.clear()
 
     def _flush(self) -> None:
-        written, self._written = self._written, None
+        written, self._written, self._alone = self._written, None, False
         if written and self.lost is None:
             self._transport.write(b"".join(written))
 
@@ -182,6 +187,7 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
         return self._read
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._alone = False
         if self.receivers:
             self._on_heard(self.receivers[0])
         parser = self._parser
