@@ -2,22 +2,12 @@
 
 import time
 
-import pytest
-
 from aiolocks._core.modes import SHARED, UPGRADEABLE
 from tests.scripts.calls import TTL, Busy, Granted, Scripts, Withdrawn
 from tests.scripts.states import contents, fence_of, holders, lapse, line, mark, pttl, set_last_fence
 
 SLACK = 2_000
 """Milliseconds that a busy machine may take in between."""
-
-
-@pytest.fixture
-def offered(exclusive: Scripts) -> Scripts:
-    """Held by ann, who has handed it off."""
-    exclusive.granted("ann")
-    assert exclusive.hand_off("ann") == 1
-    return exclusive
 
 
 def test_the_secret_stands_in_place_of_the_holder(offered: Scripts) -> None:

@@ -5,7 +5,7 @@ from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Refused, Scripts, Withdrawn, token, upgrade_of
+from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Kind, Refused, Scripts, Withdrawn, token, upgrade_of
 from tests.scripts.states import contents, fence_of, holders, line, listening, mark, zset
 
 REVOKED = -1
@@ -69,23 +69,19 @@ def test_a_late_acquire_of_a_revoked_token_that_takes_a_short_answer_is_withdraw
     assert contents(scripts) == before
 
 
-def test_a_late_acquire_of_a_revoked_permit_is_withdrawn_though_permits_are_free(semaphore: Scripts) -> None:
+@pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
+def test_a_late_acquire_of_a_revoked_lease_is_withdrawn_though_others_fit_in(
+    backend: Redis, kind: Kind, share: int
+) -> None:
     """It was granted beside its own revoked lease, which so was not revoked any more."""
-    semaphore.granted("ann")
-    mark(semaphore, "ann")
-    before = contents(semaphore)
-    assert semaphore.grant("ann") == Withdrawn()
-    assert contents(semaphore) == before
-
-
-def test_a_late_acquire_of_a_revoked_reader_beside_others_is_withdrawn(rwlock: Scripts) -> None:
+    scripts = Scripts(backend, kind, limit=3)
     for who in ("ann", "ben"):
-        rwlock.granted(who, permits=SHARED)
-    mark(rwlock, "ann")
-    before = contents(rwlock)
-    assert rwlock.grant("ann", permits=SHARED) == Withdrawn()
-    assert contents(rwlock) == before
-    assert _renew(rwlock, "ben") == 1
+        scripts.granted(who, permits=share)
+    mark(scripts, "ann")
+    before = contents(scripts)
+    assert scripts.grant("ann", permits=share) == Withdrawn()
+    assert contents(scripts) == before
+    assert _renew(scripts, "ben") == 1
 
 
 def test_a_recheck_of_it_extends_nothing_and_takes_it_out_of_the_line(revoked: Scripts) -> None:

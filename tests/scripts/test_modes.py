@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
 from bench.crowded import _hold
@@ -21,7 +20,6 @@ from tests.scripts.states import (
     now_us,
     sessions,
 )
-from tests.scripts.test_costs import _cost
 
 MODES = range(IS, UPGRADE)
 
@@ -210,27 +208,6 @@ def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
     rwlock.granted("ben", permits=WRITE)
     free.append(rwlock.run("statistics", first=0)[8])
     assert free == [[1] * 6, [1, 0, 1, 0, 1, 0], [0] * 6]
-
-
-@on_server
-def test_a_read_lease_takes_at_most_twelve_commands_however_many_read(backend: Redis) -> None:
-    """Ten in the scripts, and twice EVALSHA. The least of three, as once a minute a grant keeps the hash alive."""
-    scripts = Scripts(backend, "rwlock")
-
-    def read() -> None:
-        scripts.granted("ann", permits=READ)
-        scripts.release("ann", permits=READ)
-
-    renewals = []
-    for others in (0, 1, 500):
-        scripts.redis.flushall()
-        for number in range(others):
-            scripts.granted(f"w{number}w", permits=READ)
-        read()
-        assert min(_cost(scripts, read).total() for _ in range(3)) <= 10
-        scripts.granted("ann", permits=READ)
-        renewals.append(_cost(scripts, lambda: scripts.renew("ann")))
-    assert renewals[0] == renewals[1] == renewals[2]
 
 
 def let_in_by_an_older_version(rwlock: Scripts, who: str, *, held: str) -> None:

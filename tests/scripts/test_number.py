@@ -23,26 +23,6 @@ def _kept(semaphore: Scripts) -> list[int]:
     return [int(number) for number in semaphore.redis.hget(semaphore.key("meta"), "used").split()]
 
 
-@on_server
-@pytest.mark.parametrize("permits", [1, 2])
-@pytest.mark.parametrize("others", [0, 1, 1_500])
-def test_a_pair_takes_at_most_twelve_commands(backend: Redis, others: int, permits: int) -> None:
-    """Ten in the scripts, and twice EVALSHA; whatever others hold. The least of three pairs.
-
-    The hash is kept alive once a minute, and the set needs a longer life from time to time.
-    """
-    semaphore = Scripts(backend, "semaphore", limit=10_000)
-    for number in range(others):
-        semaphore.granted(f"h{number}h", permits=permits)
-
-    def pair() -> None:
-        semaphore.granted("ann", permits=permits)
-        semaphore.release("ann", permits=permits)
-
-    pair()
-    assert min(_cost(semaphore, pair).total() for _ in range(3)) <= 10
-
-
 def test_the_largest_weight_and_ttl_are_known_after_all_leases_ran_out_together(semaphore: Scripts) -> None:
     """Redis removes the set itself then, and the hash is made anew."""
     semaphore.granted("ann", permits=2, ttl_ms=2 * TTL)

@@ -5,6 +5,7 @@ That is a primary which has become a replica, one that has lost its replicas, an
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import pytest
 from redis.exceptions import ResponseError
@@ -27,12 +28,6 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
 
 
 @contextmanager
-def _too_few_replicas(scripts: Scripts) -> Iterator[None]:
-    with configured(scripts, min_replicas_to_write=1):
-        yield
-
-
-@contextmanager
 def _demoted(scripts: Scripts) -> Iterator[None]:
     scripts.redis.replicaof("127.0.0.1", "1")
     try:
@@ -50,7 +45,7 @@ def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
 
 
 _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], str]] = {
-    "too few replicas": (_too_few_replicas, "(?i)not enough good replicas to write"),
+    "too few replicas": (partial(configured, min_replicas_to_write=1), "(?i)not enough good replicas to write"),
     "demoted": (_demoted, "(?i)can't write against a read only replica"),
 }
 

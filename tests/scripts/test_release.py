@@ -77,16 +77,12 @@ def test_a_waiter_that_leaves_when_it_is_free_lets_the_next_in(awaited_here: Scr
         assert [message.who for message in inbox.messages()] == ["cat"]
 
 
-def test_a_lock_with_a_plain_token_is_released_by_it(lock: Scripts) -> None:
+def test_a_lock_with_a_plain_token_is_released_by_it_and_by_no_other(lock: Scripts) -> None:
     lock.redis.set(lock.keys.base, b"ann".ljust(32, b"0"))
+    assert not lock.release("ben").ended
+    assert lock.redis.exists(lock.keys.base)
     assert lock.release("ann").ended
     assert holders(lock) == {}
-
-
-def test_a_plain_token_of_another_is_left_alone(lock: Scripts) -> None:
-    lock.redis.set(lock.keys.base, "plain-token")
-    lock.release("ann")
-    assert lock.redis.get(lock.keys.base) == b"plain-token"
 
 
 def test_a_lease_that_ran_out_was_not_ended_by_its_release(held: Scripts) -> None:

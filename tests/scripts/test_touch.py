@@ -1,20 +1,10 @@
 """W27: what is offered under a secret can be extended, and nothing else can; a release of the secret drops it."""
 
-import pytest
-
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import contents, fence_of, holders, lapse, line, mark, pttl
 
 SLACK = 2_000
 """Milliseconds that a busy machine may take in between."""
-
-
-@pytest.fixture
-def offered(exclusive: Scripts) -> Scripts:
-    """Held by ann, who has handed it off."""
-    exclusive.granted("ann")
-    assert exclusive.hand_off("ann") == 1
-    return exclusive
 
 
 def test_a_touch_extends_the_offer_and_answers_its_fencing_token(offered: Scripts) -> None:

@@ -129,10 +129,11 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms")),
         "W4 a_waiter_of_another_session_is_told_by_one_message":
             _by(instead("W9-notify", "if polls or notify(head, token, text, life_ms) then")),
-        "W9 a_waiter_that_gets_the_lock_is_not_in_the_queue_any_more": _by(without("W9-taken-out")),
-        "W11 a_polling_session_is_not_told": _by(instead("W11-polls", "local polls = false")),
-        "W11 a_polling_session_has_two_of_its_intervals_to_find_its_turn":
-            _by(instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)")),
+        "W9 a_waiter_of_the_releasing_session_is_told_in_the_reply": _by(without("W9-taken-out")),
+        "W11 a_polling_session_is_not_told_and_has_two_of_its_intervals_to_look": _by(
+            instead("W11-polls", "local polls = false"),
+            instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)"),
+        ),
     },
     "scripts/limit": {
         "W7 a_higher_limit_is_handed_over_in_the_reply": _by(without("W7-resize"), rows=_ONE),

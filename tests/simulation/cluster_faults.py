@@ -138,16 +138,9 @@ class ClusterFaults(Striking):
             return
         world.meet("primary killed")
         old, new = pair
-        node = cluster.nodes[old]
-        node.down = True
-        for wire in list(self._networks[old].wires):
-            wire.closed_by_server()
-        for socket in node.sockets():
-            node.close(socket)
-        node.flush_scripts()
+        self._networks[old].end_server()
         if world.chance(0.5):  # cluster-require-full-coverage, the default
-            others = set(range(len(cluster.nodes))) - {old, new}
-            cluster.silenced |= others
+            cluster.silenced |= set(range(len(cluster.nodes))) - {old, new}
         world.after(world.rng.choice([0.05, 0.5, 2.0]) * world.rng.random(), self._promote, old, new)
 
     def _promote(self, old: int, new: int) -> None:
