@@ -7,7 +7,7 @@ from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, SHARED
 from tests.scripts.calls import LIFE, TTL, Busy, Scripts, token
-from tests.scripts.states import ends_in, holders, lapse, line, now_us, pttl, sessions
+from tests.scripts.states import ends_in, holders, lapse
 
 _HOUR_MS = 3_600_000
 
@@ -63,19 +63,6 @@ def test_permits_of_a_lease_that_ran_out_can_be_had(full: Scripts) -> None:
     assert full.statistics().permits == 3
 
 
-def test_a_lease_lasts_until_the_millisecond_it_was_granted_for(semaphore: Scripts) -> None:
-    before = now_us(semaphore) // 1000
-    semaphore.granted("ann", ttl_ms=7_000)
-    score = semaphore.redis.zscore(semaphore.keys.base, token("ann"))
-    assert before + 7_000 <= score <= now_us(semaphore) // 1000 + 7_000
-
-
-def test_the_set_of_holders_ends_with_its_last_lease(semaphore: Scripts) -> None:
-    semaphore.granted("ann", ttl_ms=2 * TTL)
-    semaphore.granted("ben", ttl_ms=TTL)
-    assert 2 * TTL - 1_000 < pttl(semaphore, semaphore.keys.base) <= 2 * TTL
-
-
 _ALL = {"semaphore": 3, "rwlock": EXCLUSIVE}
 
 
@@ -124,25 +111,3 @@ def test_a_lease_that_is_long_for_a_reason_is_not_shortened(several: Scripts) ->
     several.granted("ben", ttl_ms=TTL)
     assert isinstance(several.grant("cat", permits=_ALL[several.kind], wait=False), Busy)
     assert holders(several)["ann"] > _HOUR_MS - 1_000
-
-
-def test_leases_are_brought_down_for_the_head_of_the_queue_too(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.granted("ben")
-    semaphore.queued("cat", permits=2)
-    ends_in(semaphore, "ann", _HOUR_MS)
-    semaphore.release("ben")
-    assert holders(semaphore)["ann"] <= TTL
-    assert (sessions(semaphore), line(semaphore)) == (["home"], ["cat"])
-
-
-def test_the_answer_says_when_the_first_lease_ends(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2, ttl_ms=2 * TTL)
-    semaphore.granted("ben", ttl_ms=7_000)
-    assert 6_000 < semaphore.queued("cat").busy_ms <= 7_000
-
-
-def test_a_holder_whose_lease_ran_out_goes_behind_the_waiters(full: Scripts) -> None:
-    full.queued("ben", permits=3)
-    lapse(full, "ann")
-    assert [grant.who for grant in full.queued("ann", permits=3).mine] == ["ben"]

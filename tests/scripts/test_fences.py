@@ -3,7 +3,7 @@
 import pytest
 
 from tests.scripts.calls import TTL, Scripts
-from tests.scripts.states import fence_of, lapse, last_fence, listening, now_us, pttl, set_last_fence
+from tests.scripts.states import fence_of, last_fence, listening, now_us, pttl, set_last_fence
 
 _DAY_MS = 86_400_000
 _FAR = 9_000_000_000_000_000
@@ -66,14 +66,6 @@ def test_a_token_and_the_terms_are_published_as_digits(exclusive: Scripts) -> No
     assert text.split(b" ")[1:3] == [b"%d" % fence_of(exclusive, "ben"), b"%d" % month_ms]
 
 
-def test_a_token_is_used_up_though_its_lease_was_short(held: Scripts) -> None:
-    set_last_fence(held, _FAR)
-    held.release("ann")
-    assert held.granted("ben", ttl_ms=5_000).fence == _FAR + 1
-    lapse(held, "ben")
-    assert held.granted("cat").fence == _FAR + 2
-
-
 def test_the_last_token_is_forgotten_after_a_day(held: Scripts) -> None:
     kept_in = held.key("fence" if held.kind == "lock" else "meta")
     assert _DAY_MS - 60_000 < pttl(held, kept_in) <= _DAY_MS
@@ -87,17 +79,3 @@ def test_a_hand_over_keeps_the_last_token_for_another_day(exclusive: Scripts) ->
     set_last_fence(exclusive, now_us(exclusive) - 60_000_000)  # the hash is kept alive once a minute
     exclusive.release("ann")
     assert pttl(exclusive, kept_in) > _DAY_MS - 60_000
-
-
-def test_permits_handed_over_together_have_growing_tokens_in_the_order_of_the_queue(full: Scripts) -> None:
-    for who in ("ben", "cat", "dan"):
-        full.queued(who)
-    mine = full.release("ann", permits=3).mine
-    assert [grant.who for grant in mine] == ["ben", "cat", "dan"]
-    assert [grant.fence for grant in mine] == sorted({grant.fence for grant in mine})
-
-
-def test_tokens_grow_though_everything_was_forgotten(exclusive: Scripts) -> None:
-    first = exclusive.granted("ann").fence
-    exclusive.redis.flushall()
-    assert exclusive.granted("ben").fence > first

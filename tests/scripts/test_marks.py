@@ -6,7 +6,7 @@ from redis import Redis
 from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks._redis.scripts import load
 from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Kind, Refused, Scripts, Withdrawn, token, upgrade_of
-from tests.scripts.states import contents, fence_of, holders, line, listening, mark, zset
+from tests.scripts.states import contents, fence_of, holders, line, mark, zset
 
 REVOKED = -1
 
@@ -113,23 +113,6 @@ def test_its_release_hands_over_to_its_own_session(revoked: Scripts, waiters: li
     assert released.mine == [Grant(who, fence_of(revoked, who), TTL) for who in waiters[:1]]
     assert all(grant.fence > before and _renew(revoked, grant.who) == 1 for grant in released.mine)
     assert line(revoked) == waiters[1:]
-
-
-def test_its_release_hands_over_to_another_session(revoked: Scripts) -> None:
-    with listening(revoked, "away") as inbox:
-        revoked.queued("ben", session="away")
-        assert revoked.release("ann").ended
-        assert [message.who for message in inbox.messages()] == ["ben"]
-    assert _renew(revoked, "ben") == 1
-
-
-def test_the_permits_of_its_release_are_free(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.granted("ben")
-    mark(semaphore, "ann")
-    assert semaphore.statistics().permits == 3
-    assert semaphore.release("ann", permits=2).ended
-    assert semaphore.statistics().permits == 1
 
 
 def test_what_is_revoked_is_not_downgraded(rwlock: Scripts) -> None:

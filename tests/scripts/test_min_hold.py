@@ -6,7 +6,7 @@ import pytest
 
 from aiolocks._core.modes import SHARED, UPGRADE, UPGRADEABLE
 from tests.scripts.calls import LIFE, TTL, Busy, Granted, Refused, Released, Scripts, Withdrawn, on_server, token
-from tests.scripts.states import configured, contents, fence_of, holders, lapse, line, listening, mark, pttl
+from tests.scripts.states import configured, contents, fence_of, holders, lapse, line, listening, pttl
 
 MIN = 10_000
 """Milliseconds from the grant."""
@@ -136,12 +136,6 @@ def test_another_session_is_told_once(awaited: Scripts) -> None:
     assert MIN - SLACK < int(left) <= MIN
 
 
-def test_when_it_is_over_a_recheck_finds_the_turn(awaited_here: Scripts) -> None:
-    awaited_here.release("ann", min_hold_ms=200)
-    time.sleep(0.21)
-    assert [(grant.who, grant.amount) for grant in awaited_here.recheck("ben").mine] == [("ben", TTL)]
-
-
 def test_statistics_say_that_it_is_kept_and_until_when(cooling: Scripts) -> None:
     counted = cooling.statistics()
     assert (counted.permits, counted.holders, counted.kept) == (1, 1, 1)
@@ -204,12 +198,6 @@ def test_nothing_is_upgraded_from_it(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     rwlock.release("ann", permits=UPGRADEABLE, min_hold_ms=MIN)
     assert isinstance(rwlock.grant("ann+x", permits=UPGRADE), Refused)
-
-
-def test_a_revoked_lease_is_released_like_any_other(held: Scripts) -> None:
-    mark(held, "ann")
-    assert held.release("ann", min_hold_ms=MIN) == TAKEN
-    assert holders(held) == {}
 
 
 @pytest.mark.parametrize("force", [False, True])

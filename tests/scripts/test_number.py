@@ -12,7 +12,7 @@ from aiolocks._core.modes import SHARED
 from bench.crowded import _hold
 from tests.scripts import older
 from tests.scripts.calls import TTL, Busy, Scripts, on_server, token
-from tests.scripts.states import fence_of, holders, lapse, now_us, pttl, set_last_fence
+from tests.scripts.states import holders, lapse, now_us, pttl, set_last_fence
 from tests.scripts.test_costs import _cost
 
 _DAY_MS = 86_400_000
@@ -30,14 +30,6 @@ def test_the_largest_weight_and_ttl_are_known_after_all_leases_ran_out_together(
     semaphore.granted("ben")
     assert semaphore.redis.hmget(semaphore.key("meta"), "weight", "ttl") == [b"2", b"%d" % (2 * TTL)]
     assert _kept(semaphore)[:2] == [1, 1]
-
-
-def test_the_number_is_written_with_each_grant(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    fence = semaphore.granted("ben").fence
-    assert _kept(semaphore)[:3] == [3, 2, fence]
-    semaphore.release("ann", permits=2)
-    assert _kept(semaphore)[:3] == [1, 1, fence]
 
 
 def test_what_an_older_version_granted_counts(semaphore: Scripts) -> None:
@@ -138,15 +130,6 @@ def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_in_for
     assert semaphore.statistics().permits == 4
 
 
-def test_a_set_that_was_deleted_is_made_again_with_an_expiry(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.granted("ben")
-    semaphore.redis.delete(semaphore.keys.base)
-    semaphore.granted("cat")
-    assert 0 < semaphore.redis.pttl(semaphore.keys.base) <= TTL
-    assert fence_of(semaphore, "cat") == semaphore.statistics().fence
-
-
 @pytest.mark.parametrize("weights", [[2, 1], [1, 1], [12, 9, 1], [3]])
 @pytest.mark.parametrize("limit", [1, 100])
 def test_counting_again_finds_every_permit(backend: Redis, weights: list[int], limit: int) -> None:
@@ -167,18 +150,6 @@ def test_thousands_of_permits_are_counted_again_one_by_one(semaphore: Scripts) -
     semaphore.resize(3_000)
     semaphore.redis.hset(semaphore.key("meta"), token("h7h"), "5 7")
     assert semaphore.statistics().permits == 2_203
-
-
-def test_what_was_counted_for_a_holder_of_which_nothing_is_known_comes_back_when_it_runs_out(
-    semaphore: Scripts,
-) -> None:
-    semaphore.granted("ann")
-    semaphore.granted("ben", permits=2)
-    semaphore.redis.hdel(semaphore.key("meta"), token("ann"), "used")
-    assert semaphore.statistics().permits == 4
-    lapse(semaphore, "ann")
-    assert semaphore.statistics().permits == 2
-    semaphore.granted("cat")
 
 
 def test_counting_again_forgets_nothing_of_the_longest_lease(semaphore: Scripts) -> None:
@@ -220,14 +191,6 @@ def test_no_one_comes_beside_a_holder_of_whom_nothing_is_known_though_another_as
     assert semaphore.statistics().permits == 10
     semaphore.release("ben", permits=8)
     semaphore.granted("cat", permits=8)
-
-
-def test_a_lone_holder_that_asks_again_after_the_hash_was_deleted_leaves_the_rest_to_others(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.redis.delete(semaphore.key("meta"))
-    semaphore.granted("ann")
-    semaphore.granted("ben", permits=2)
-    assert semaphore.statistics().permits == 3
 
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)

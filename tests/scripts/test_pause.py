@@ -93,12 +93,6 @@ def test_no_limit_lets_anyone_in(semaphore: Scripts, limit: int) -> None:
     assert [grant.who for grant in semaphore.pause(0)[1]] == (["ben", "cat"] if limit > 1 else ["ben"])
 
 
-def test_who_wants_more_than_a_new_limit_is_refused_during_a_pause(full: Scripts) -> None:
-    full.pause(PAUSE)
-    full.queued("ben", permits=3)
-    assert full.resize(2)[1] == [Grant("ben", -1, 2)]
-
-
 @pytest.mark.parametrize("permits", [1, 2])
 def test_counting_again_counts_a_pause_for_all_there_is(semaphore: Scripts, permits: int) -> None:
     """An older version of the scripts moves the witness, and counts holders one by one where each had one permit."""
@@ -250,20 +244,6 @@ def test_what_a_pause_put_on_record_goes_with_the_set(semaphore: Scripts) -> Non
     assert largest(semaphore) == [1, TTL]
 
 
-def test_no_lease_is_shortened_after_a_pause(semaphore: Scripts) -> None:
-    """P3: one that was renewed during it for longer than all before, and one that is kept by `min_hold`."""
-    semaphore.granted("ann", ttl_ms=TTL)
-    semaphore.granted("ben", ttl_ms=TTL)
-    semaphore.pause(PAUSE)
-    semaphore.renew("ann", 3 * PAUSE)
-    semaphore.release("ben", min_hold_ms=2 * PAUSE)
-    semaphore.pause(0)
-    assert isinstance(semaphore.grant("zoe", permits=3, wait=False), Busy)
-    left = holders(semaphore)
-    assert left["ann"] > 3 * PAUSE - 2_000
-    assert left["ben"] > 2 * PAUSE - 2_000
-
-
 def test_after_a_step_back_of_the_clock_it_lasts_no_longer_than_any_lease(semaphore: Scripts) -> None:
     """P9; nor is it cut to less than it was asked for. A dead holder's permit lasts as long."""
     semaphore.granted("ann")
@@ -304,17 +284,6 @@ def test_it_works_at_the_memory_limit(full: Scripts) -> None:
     assert full.statistics().permits == 1
 
 
-@on_server
-def test_to_resume_at_the_memory_limit_works_after_a_step_back_of_the_clock(semaphore: Scripts) -> None:
-    """W9: the first write is one that Redis allows there, and not the cut of the leases."""
-    semaphore.granted("ann")
-    semaphore.pause(PAUSE)
-    ends_in(semaphore, "ann", _HOUR_MS)
-    with configured(semaphore, maxmemory=1, maxmemory_policy="noeviction"):
-        assert semaphore.pause(0) == (1, [])
-    assert holders(semaphore)["ann"] <= PAUSE
-
-
 def test_to_resume_hands_over_all_that_is_free(semaphore: Scripts) -> None:
     """W7: to the waiters of the asking session in the reply, and to others by message."""
     semaphore.granted("ann")
@@ -326,15 +295,6 @@ def test_to_resume_hands_over_all_that_is_free(semaphore: Scripts) -> None:
         assert [message.who for message in inbox.messages()] == ["cat"]
     assert (ended, [grant.who for grant in mine]) == (1, ["ben"])
     assert sorted(holders(semaphore)) == ["ann", "ben", "cat"]
-
-
-def test_its_end_hands_over_at_the_next_look(semaphore: Scripts) -> None:
-    semaphore.pause(PAUSE)
-    for who in ("ben", "cat"):
-        semaphore.queued(who)
-    lapse(semaphore, b"pause")
-    assert [grant.who for grant in semaphore.recheck("ben", "cat").mine] == ["ben", "cat"]
-    assert semaphore.pause(0) == (0, []), "it is over"
 
 
 def test_a_cooling_lease_beside_it_ends_as_it_would(semaphore: Scripts) -> None:

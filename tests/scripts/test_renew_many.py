@@ -5,7 +5,7 @@ from redis import Redis
 
 from aiolocks._core.modes import SHARED
 from tests.scripts.calls import TTL, Kind, Scripts, on_server
-from tests.scripts.states import configured, fence_of, holders, lapse, pttl
+from tests.scripts.states import configured, fence_of, holders, pttl
 
 SHORT = 5_000
 MOST = 100
@@ -67,16 +67,6 @@ def test_another_s_lease_is_not_extended_and_the_others_are(exclusive: Scripts, 
     assert min(_left(first), _left(third)) > TTL - 2_000
 
 
-def test_renewing_many_makes_no_lease_that_ran_out_or_never_was(exclusive: Scripts) -> None:
-    first, second, third, *_ = _several(exclusive)
-    lapse(second, "ann")
-    never = exclusive.named("never")
-    asked = [(first, "ann", TTL), (second, "ann", TTL), (never, "ann", TTL), (third, "ann", TTL)]
-    assert exclusive.renew_many(*asked) == [True, False, False, True]
-    assert max(holders(second).values(), default=0) <= 0
-    assert holders(never) == {}
-
-
 def test_a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed(exclusive: Scripts) -> None:
     first, second, third, *_ = _several(exclusive)
     second.redis.delete(second.keys.base)
@@ -93,13 +83,6 @@ def test_what_is_known_of_the_holders_may_be_of_another_type(semaphore: Scripts)
     second.redis.rpush(second.key("meta"), "somebody else's")
     asked = [(first, "ann", TTL), (second, "ann", TTL), (third, "ann", TTL)]
     assert semaphore.renew_many(*asked) == [True, False, True]
-
-
-def test_asked_for_twice_it_is_done_twice(exclusive: Scripts) -> None:
-    first, second, *_ = _several(exclusive)
-    asked = [(first, "ann", TTL), (first, "ann", TTL), (second, "ann", TTL)]
-    for _ in range(2):
-        assert exclusive.renew_many(*asked) == [True] * 3
 
 
 @on_server
@@ -126,12 +109,6 @@ def test_what_a_semaphore_knows_of_its_holders_outlives_them(semaphore: Scripts)
     one.redis.pexpire(one.key("meta"), 1_000)
     assert semaphore.renew_many((one, "ann", TTL)) == [True]
     assert pttl(one, one.key("meta")) > 2 * TTL
-
-
-def test_a_ttl_longer_than_any_before_is_left_to_the_script_that_writes_it_down(semaphore: Scripts) -> None:
-    (one,) = _several(semaphore, 1)
-    assert semaphore.renew_many((one, "ann", 2 * TTL)) == [False]
-    assert _left(one) <= SHORT
 
 
 def test_a_lock_with_a_plain_token_is_renewed_with_many_and_stays_plain(lock: Scripts) -> None:

@@ -96,13 +96,6 @@ def test_a_waiter_that_could_not_be_woken_keeps_its_place_and_gets_its_turn_by_i
     assert list(holders(awaited)) == ["ben"]
 
 
-def test_a_waiter_that_could_not_be_woken_keeps_no_other_waiter_waiting(awaited: Scripts, limited: Redis) -> None:
-    mine = awaited.over(limited)
-    mine.queued("cat")
-    assert [grant.who for grant in mine.release("ann").mine] == ["cat"]
-    assert sessions(awaited) == []
-
-
 def test_a_semaphore_counts_all_others_after_it_could_not_tell_one(semaphore: Scripts, limited: Redis) -> None:
     """What comes back is what that one asked for, whatever the releaser had."""
     semaphore.resize(10)
@@ -137,10 +130,3 @@ def test_a_user_with_the_readmes_rights_pauses_and_resumes(semaphore: Scripts, l
         mine.pause(60_000)
         ended, given = mine.pause(0)
     assert (ended, [grant.who for grant in given][:1]) == (1, ["cat"])
-
-
-def test_it_hands_over_what_a_higher_limit_frees_to_its_own_session(semaphore: Scripts, limited: Redis) -> None:
-    mine = semaphore.over(limited)
-    mine.granted("ann", permits=3)
-    mine.queued("ben")
-    assert [grant.who for grant in mine.resize(4)[1]] == ["ben"]

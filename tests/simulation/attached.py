@@ -310,7 +310,6 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             ),
         ),
         "W27 a_touch_that_comes_late_creates_nothing": _by(both(*_CREATES)),
-        "W27 a_touch_after_the_end_of_the_offer_creates_nothing": _by(both(*_CREATES)),
         "W27 only_an_offer_can_be_touched": _by(
             both(
                 instead("W27-offered", "if owner ~= offered then"),
