@@ -8,12 +8,12 @@ import pytest
 from redis import Redis
 
 from aiolocks._core.modes import SHARED
+from bench.crowded import _hold
 from tests.scripts.calls import LIFE, Kind, Scripts, on_server
 from tests.scripts.states import die, holders, line, listening, sessions
 
 pytestmark = on_server
 
-_NEVER_MS = 9_000_000_000_000
 _NOT_THE_SCRIPTS = {"eval", "info", "config|resetstat", "config"}
 
 
@@ -77,8 +77,10 @@ def test_an_acquire_and_a_release_take_at_most_ten_commands_whatever_others_hold
 ) -> None:
     """The least of three, as once a minute the hash is kept alive, and the set needs a longer life now and then."""
     scripts = Scripts(backend, kind, limit=10_000)
-    for number in range(others):
-        scripts.granted(f"h{number}h", permits=share)
+    if others:
+        _hold(scripts, others, share)
+    if kind == "semaphore":
+        scripts.resize(10_000)
 
     def pair() -> None:
         scripts.granted("ann", permits=share)

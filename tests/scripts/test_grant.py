@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.scripts.calls import LIFE, TTL, Busy, Queued, Scripts, Withdrawn, token
-from tests.scripts.states import contents, fence_of, holders, keys, last_fence
+from tests.scripts.states import contents, fence_of, holders, last_fence
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -59,11 +59,6 @@ def test_a_request_overtaken_by_its_own_undo_is_not_granted(exclusive: Scripts, 
     assert contents(exclusive) == before
 
 
-def test_names_do_not_meet(held: Scripts) -> None:
-    Scripts(held.redis, "semaphore" if held.kind == "lock" else "lock").granted("ann")
-    assert len(keys(held)) == 4
-
-
 @pytest.mark.parametrize("value", [b"plain-token", b"two words 5", b"", b" "])
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_lock_is_held_by_whatever_lies_in_its_key(lock: Scripts, value: bytes, wait: bool) -> None:
@@ -71,13 +66,8 @@ def test_a_lock_is_held_by_whatever_lies_in_its_key(lock: Scripts, value: bytes,
     lock.redis.set(lock.keys.base, value)
     answer = lock.grant("ann", wait=wait)
     assert isinstance(answer, Queued if wait else Busy)
+    assert answer.busy_ms == -1, "it has no end"
     assert lock.redis.get(lock.keys.base) == value
-
-
-def test_a_lock_without_an_end_is_busy_for_an_unknown_time(lock: Scripts) -> None:
-    lock.redis.set(lock.keys.base, "plain-token")
-    assert lock.grant("ann", wait=False) == Busy(busy_ms=-1)
-    assert lock.queued("ann").busy_ms == -1
 
 
 def test_a_lock_with_a_plain_token_that_is_ours_is_granted_again(lock: Scripts) -> None:

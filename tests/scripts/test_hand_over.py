@@ -66,13 +66,6 @@ def test_a_polling_session_is_not_told_and_has_two_of_its_intervals_to_look(
     assert most - 2_000 < holders(held)["ben"] <= most
 
 
-def test_a_polling_session_that_releases_has_its_own_next_turn_in_the_reply_and_in_full(exclusive: Scripts) -> None:
-    exclusive.granted("ann", session=poller(5_000))
-    exclusive.queued("ben", session=poller(5_000))
-    assert [grant.amount for grant in exclusive.release("ann", session=poller(5_000)).mine] == [TTL]
-    assert holders(exclusive)["ben"] > TTL - 1_000
-
-
 @pytest.mark.parametrize("kind", ["semaphore", "rwlock"])
 def test_a_waiter_in_two_lines_keeps_the_longer_lease(
     backend: Redis, kind: Literal["semaphore", "rwlock"], sharded: bool

@@ -2,24 +2,8 @@
 
 import pytest
 
-from tests.scripts.calls import Busy, Grant, Queued, Refused, Scripts, told_either_way
+from tests.scripts.calls import DAY_MS, Busy, Grant, Queued, Refused, Scripts, told_either_way
 from tests.scripts.states import contents, line, listening, pttl, sessions
-
-_DAY_MS = 86_400_000
-
-
-def test_the_first_user_declares_the_limit(semaphore: Scripts) -> None:
-    assert semaphore.granted("ann", limit=2).limit_before == 0
-    assert semaphore.statistics().limit == 2
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_limit_that_is_only_mentioned_or_declared_again_changes_nothing(full: Scripts, wait: bool) -> None:
-    for limit, declare in ((9, False), (3, True)):
-        answer = full.grant("ben", limit=limit, declare=declare, wait=wait)
-        assert isinstance(answer, Queued if wait else Busy)
-        assert answer.limit_before == 0
-    assert full.statistics().limit == 3
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -34,7 +18,7 @@ def test_a_lower_limit_that_is_declared_is_reported_and_refuses_the_waiters_that
     assert line(full) == (["cat"] if wait else [])
 
 
-_MONTH_MS = 30 * _DAY_MS
+_MONTH_MS = 30 * DAY_MS
 
 
 @pytest.fixture
@@ -57,7 +41,7 @@ def test_no_declaration_changes_a_limit_that_is_pinned(pinned: Scripts, limit: i
 def test_a_pinned_limit_is_remembered_for_thirty_days_from_its_last_use(pinned: Scripts, verb: str) -> None:
     pinned.release("ann", permits=3)
     pinned.granted("ann")
-    pinned.redis.pexpire(pinned.key("meta"), _DAY_MS)
+    pinned.redis.pexpire(pinned.key("meta"), DAY_MS)
     if verb == "grant":
         pinned.redis.hset(pinned.key("meta"), "fence", 1)  # the last one was long ago
         pinned.granted("ben")
@@ -81,16 +65,7 @@ def test_a_limit_that_is_not_pinned_is_remembered_for_a_day(full: Scripts) -> No
     full.resize(3, pin=0)
     full.redis.pexpire(full.key("meta"), 1_000)
     assert full.renew("ann", 30_000)
-    assert pttl(full, full.key("meta")) <= _DAY_MS
-
-
-def test_a_request_without_a_limit_goes_by_the_one_in_force(full: Scripts) -> None:
-    assert isinstance(full.grant("ben", limit=0, wait=False), Busy)
-    full.release("ann", permits=3)
-    assert full.granted("ben", limit=0).limit_before == 0
-    assert full.statistics().limit == 3
-    full.redis.delete(full.key("meta"))
-    assert full.granted("ben", limit=0).fence > 0, "asked again, it is the same grant"
+    assert pttl(full, full.key("meta")) <= DAY_MS
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -167,7 +142,7 @@ def test_the_limit_is_kept_for_a_day_and_longer_than_any_lease(semaphore: Script
     """Also one declared by a caller that gets nothing."""
     for declare in (lambda: semaphore.grant("zoe", permits=9, wait=wait), lambda: semaphore.resize(5)):
         declare()
-        assert _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= _DAY_MS
-    semaphore.granted("ann", ttl_ms=5 * _DAY_MS)
+        assert DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= DAY_MS
+    semaphore.granted("ann", ttl_ms=5 * DAY_MS)
     semaphore.resize(2)
-    assert pttl(semaphore, semaphore.key("meta")) > 5 * _DAY_MS
+    assert pttl(semaphore, semaphore.key("meta")) > 5 * DAY_MS

@@ -3,9 +3,8 @@
 import pytest
 from redis import Redis
 
-from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
-from aiolocks._redis.scripts import load
-from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Kind, Refused, Scripts, Withdrawn, token, upgrade_of
+from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
+from tests.scripts.calls import LIFE, TTL, Grant, Granted, Kind, Refused, Scripts, Withdrawn, token, upgrade_of
 from tests.scripts.states import contents, fence_of, holders, line, mark, zset
 
 REVOKED = -1
@@ -56,17 +55,12 @@ def test_an_acquire_of_its_token_that_comes_late_is_withdrawn_and_changes_nothin
     assert contents(revoked) == before
 
 
-@pytest.mark.parametrize("kind", ["lock", "semaphore"])
-def test_a_late_acquire_of_a_revoked_token_that_takes_a_short_answer_is_withdrawn_too(
-    backend: Redis, kind: str
-) -> None:
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    scripts.queued("ben")
-    mark(scripts, "ann")
-    before = contents(scripts)
-    assert scripts.grant("ann", brief=True) == Withdrawn()
-    assert contents(scripts) == before
+@pytest.mark.parametrize("exclusive", ["lock", "semaphore"], indirect=True)
+def test_a_late_acquire_of_a_revoked_token_that_takes_a_short_answer_is_withdrawn_too(awaited_here: Scripts) -> None:
+    mark(awaited_here, "ann")
+    before = contents(awaited_here)
+    assert awaited_here.grant("ann", brief=True) == Withdrawn()
+    assert contents(awaited_here) == before
 
 
 @pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
@@ -92,14 +86,6 @@ def test_a_recheck_of_it_extends_nothing_and_takes_it_out_of_the_line(revoked: S
     assert revoked.recheck("ann", "ben").answers[0] == 0
     assert holders(revoked)["ann"] <= before
     assert line(revoked) == ["ben"]
-
-
-def test_others_wait_for_it_as_for_any(revoked: Scripts) -> None:
-    answer = revoked.queued("ben")
-    assert 0 < answer.busy_ms <= 5_000
-    assert isinstance(revoked.grant("cat", wait=False), Busy)
-    assert list(holders(revoked)) == ["ann"]
-    assert revoked.recheck("ben").answers == [answer.ticket]
 
 
 @pytest.mark.parametrize("waiters", [[], ["ben"], ["ben", "cat"]])
@@ -142,19 +128,6 @@ def test_an_upgrade_that_waits_for_readers_is_refused_once_it_is_looked_at(rwloc
     released = rwlock.release("ben", permits=SHARED)
     assert [(grant.fence, grant.amount) for grant in released.mine] == [(-1, REVOKED)]
     assert line(rwlock) == []
-
-
-def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(backend: Redis) -> None:
-    levels = [Scripts(backend, "rwlock").named(name) for name in ("shop", "shop/orders")]
-    for scripts, mode in zip(levels, (INTENT_EXCLUSIVE, EXCLUSIVE), strict=True):
-        scripts.granted("ann", permits=mode)
-    mark(levels[1], "ann")
-    before = contents(levels[0])
-    script = load("modes/fence")
-    keys = [scripts.key("meta") for scripts in levels]
-    answer = levels[0].redis.execute_command("EVAL", script.source, len(keys), *keys, token("ann"), token("ann"))
-    assert answer == 0
-    assert contents(levels[0]) == before
 
 
 def test_a_marked_lease_that_has_run_out_is_dropped_like_any_other(full: Scripts) -> None:

@@ -2,13 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import (
-    LIFE,
-    Scripts,
-    Withdrawn,
-    Young,
-    on_server,
-)
+from tests.scripts.calls import LIFE, Scripts, Withdrawn, Young, on_server
 from tests.scripts.states import configured, contents, holders, lapse, line, listening, mark
 
 BOUND = 500
@@ -25,11 +19,6 @@ def crowd(scripts: Scripts, *sizes: int, start: int = 0) -> None:
         scripts.redis.pexpire(key, LIFE)
         scripts.redis.zadd(scripts.key("queue"), {f"s{number}": 10**9 + number * 1000})
     scripts.redis.pexpire(scripts.key("queue"), LIFE)
-
-
-def test_who_comes_first_is_granted_whatever_the_bound(exclusive: Scripts) -> None:
-    fence = exclusive.granted("ann", most=0).fence
-    assert exclusive.granted("ann", most=0).fence == fence, "P6"
 
 
 def test_a_newcomer_finds_room_until_as_many_wait_in_whatever_sessions(held: Scripts) -> None:

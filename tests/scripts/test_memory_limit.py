@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, Withdrawn, on_server
+from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, on_server
 from tests.scripts.states import (
     configured,
     contents,
@@ -71,12 +71,6 @@ def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> No
     with _full(awaited):
         assert awaited.granted("ann", ttl_ms=TTL).fence == fence_of(awaited, "ann")
         assert holders(awaited)["ann"] > 5_000
-
-
-def test_at_the_memory_limit_a_request_overtaken_by_its_own_undo_is_not_granted(awaited: Scripts) -> None:
-    awaited.release("cat", tombstone_ms=60_000)
-    with _full(awaited):
-        assert awaited.grant("cat") == Withdrawn()
 
 
 def test_a_lease_is_renewed(awaited: Scripts) -> None:

@@ -8,16 +8,7 @@ from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_SHARED, SHARED, UPGRAD
 from bench.crowded import _hold
 from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token, upgrade_of
 from tests.scripts.shared_model import GO_WITH, IS
-from tests.scripts.states import (
-    configured,
-    fence_of,
-    holders,
-    lapse,
-    line,
-    modes_held,
-    now_us,
-    sessions,
-)
+from tests.scripts.states import configured, fence_of, holders, lapse, line, modes_held, now_us, sessions
 
 MODES = range(IS, UPGRADE)
 
@@ -110,15 +101,6 @@ def test_a_writer_that_goes_on_as_reader_lets_the_readers_in_but_no_writer(rwloc
     assert set(holders(rwlock)) == {"ann", "ben"}
 
 
-def test_a_downgrade_sent_twice_or_for_nothing_does_no_harm(rwlock: Scripts) -> None:
-    assert downgrade(rwlock, "ann") == (0, [])
-    assert holders(rwlock) == {}
-    fence = rwlock.granted("ann").fence
-    assert downgrade(rwlock, "ann") == downgrade(rwlock, "ann") == (1, [])
-    assert fence_of(rwlock, "ann") == fence
-    assert counts(rwlock) == b"0 0 1 0 0 0 0"
-
-
 @on_server
 def test_a_writer_can_go_on_as_reader_at_the_memory_limit(rwlock: Scripts) -> None:
     rwlock.granted("ann")
@@ -187,15 +169,6 @@ def test_no_writer_comes_beside_what_an_older_version_let_in(rwlock: Scripts) ->
     assert isinstance(rwlock.grant("cat", wait=False), Busy)
     rwlock.granted("dan", permits=READ)
     assert counts(rwlock) == b"0 0 2 0 0 0 0"
-
-
-def test_an_unknown_last_token_makes_the_scripts_count_again(rwlock: Scripts) -> None:
-    """W21: whoever grants writes both."""
-    rwlock.granted("ann", permits=READ)
-    rwlock.redis.zadd(rwlock.keys.base, {token("ben"): now_us(rwlock) // 1000 + TTL})
-    fence = now_us(rwlock)
-    rwlock.redis.hset(rwlock.key("meta"), mapping={"fence": fence, token("ben").decode(): f"{WRITE} {fence}"})
-    assert isinstance(rwlock.grant("cat", permits=READ, wait=False), Busy)
 
 
 def test_readers_that_ask_again_after_the_hash_was_deleted_are_readers_again(rwlock: Scripts) -> None:

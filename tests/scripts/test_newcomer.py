@@ -45,9 +45,3 @@ def test_a_waiter_of_another_session_goes_first(lapsed: Scripts, wait: bool) -> 
     assert isinstance(answer, Queued if wait else Busy)
     assert not answer.mine
     assert list(holders(lapsed)) == ["ben"]
-
-
-def test_a_newcomer_with_an_old_ticket_goes_before_later_waiters(lapsed: Scripts) -> None:
-    with listening(lapsed, "early") as inbox:
-        lapsed.granted("cat", session="home", ticket=5)
-        assert inbox.texts() == []

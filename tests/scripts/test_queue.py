@@ -33,14 +33,6 @@ def _two_sessions_wait(scripts: Scripts) -> int:
     return max(tickets(scripts, "away").values())
 
 
-def test_a_waiter_stands_in_its_session_and_the_session_in_the_queue_by_the_servers_time(held: Scripts) -> None:
-    before = now_us(held)
-    ticket = held.queued("ben").ticket
-    assert before <= ticket <= now_us(held)
-    assert tickets(held) == {"ben": ticket}
-    assert held.redis.zscore(held.key("queue"), "home") == ticket
-
-
 def test_a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place(held: Scripts) -> None:
     """After a restart of Redis or a long silence, waiters that were forgotten ask anew."""
     old = held.queued("ben", session="away").ticket

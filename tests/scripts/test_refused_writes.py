@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from tests.scripts.calls import Scripts, on_server
-from tests.scripts.states import configured, contents, lapse, listening
+from tests.scripts.states import configured, contents, demoted, lapse, listening
 
 pytestmark = on_server
 
@@ -28,15 +28,6 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
 
 
 @contextmanager
-def _demoted(scripts: Scripts) -> Iterator[None]:
-    scripts.redis.replicaof("127.0.0.1", "1")
-    try:
-        yield
-    finally:
-        scripts.redis.replicaof("NO", "ONE")
-
-
-@contextmanager
 def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
     """Refuse writes for such a reason, and check that it is the one that the block's only error states."""
     refuse, text = _REFUSALS[refusal]
@@ -46,7 +37,7 @@ def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
 
 _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], str]] = {
     "too few replicas": (partial(configured, min_replicas_to_write=1), "(?i)not enough good replicas to write"),
-    "demoted": (_demoted, "(?i)can't write against a read only replica"),
+    "demoted": (demoted, "(?i)can't write against a read only replica"),
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import Scripts, Withdrawn
+from tests.scripts.calls import Scripts
 from tests.scripts.states import contents, holders, lapse, pttl
 
 
@@ -27,16 +27,6 @@ def test_a_tombstone_is_left_only_when_asked_for_and_goes_by_itself(held: Script
     assert not held.redis.exists(held.key("tombstone", who="ann"))
     held.release("ann", tombstone_ms=60_000)
     assert 59_000 < pttl(held, held.key("tombstone", who="ann")) <= 60_000
-
-
-@pytest.mark.parametrize("had", ["a lease", "a place in line", "nothing"])
-def test_a_tombstone_is_left_whatever_there_was_to_undo(exclusive: Scripts, had: str) -> None:
-    if had != "a lease":
-        exclusive.granted("ann")
-    if had != "nothing":
-        exclusive.grant("ben")
-    exclusive.release("ben", tombstone_ms=60_000)
-    assert exclusive.grant("ben") == Withdrawn()
 
 
 def test_a_release_that_finds_it_free_hands_over(awaited_here: Scripts) -> None:

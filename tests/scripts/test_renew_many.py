@@ -1,11 +1,9 @@
 """`renew_many` extends each of many leases as `renew` would, or leaves it to that; one does no other any harm (W21)."""
 
 import pytest
-from redis import Redis
 
-from aiolocks._core.modes import SHARED
-from tests.scripts.calls import TTL, Kind, Scripts, on_server
-from tests.scripts.states import configured, fence_of, holders, pttl
+from tests.scripts.calls import TTL, Scripts, on_server
+from tests.scripts.states import configured, holders, pttl
 
 SHORT = 5_000
 MOST = 100
@@ -38,15 +36,6 @@ def test_every_lease_is_extended_for_its_holder(exclusive: Scripts) -> None:
     for one in several:
         assert TTL - 2_000 < _left(one) <= TTL
         assert pttl(one, one.keys.base) > TTL - 2_000
-
-
-def test_each_is_extended_to_its_own_ttl_and_keeps_its_fencing_token(exclusive: Scripts) -> None:
-    first, second, *_ = _several(exclusive)
-    before = fence_of(first, "ann"), fence_of(second, "ann")
-    assert exclusive.renew_many((first, "ann", TTL), (second, "ann", 2 * SHORT)) == [True, True]
-    assert _left(first) > TTL - 2_000
-    assert 2 * SHORT - 2_000 < _left(second) <= 2 * SHORT
-    assert (fence_of(first, "ann"), fence_of(second, "ann")) == before
 
 
 def test_none_is_shortened(exclusive: Scripts) -> None:
@@ -91,17 +80,6 @@ def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     with configured(exclusive, maxmemory=1, maxmemory_policy="noeviction"):
         assert all(exclusive.renew_many(*((one, "ann", TTL) for one in several)))
     assert min(map(_left, several)) > TTL - 2_000
-
-
-@pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
-def test_of_the_holders_of_one_name_those_who_ask_are_renewed(backend: Redis, kind: Kind, share: int) -> None:
-    one = Scripts(backend, kind, limit=3)
-    for who in ("ann", "ben", "cat"):
-        one.granted(who, permits=share)
-    _shorten(one)
-    assert one.renew_many((one, "ann", TTL), (one, "cat", TTL)) == [True, True]
-    assert min(_left(one, "ann"), _left(one, "cat")) > TTL - 2_000
-    assert _left(one, "ben") <= SHORT
 
 
 def test_what_a_semaphore_knows_of_its_holders_outlives_them(semaphore: Scripts) -> None:

@@ -11,8 +11,6 @@ from aiolocks._core.modes import SHARED
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import keys, lapse, pttl
 
-_HOUR_MS = 3_600_000
-
 
 def _endless(scripts: Scripts) -> list[bytes]:
     return [key for key in keys(scripts) if pttl(scripts, key) == -1]

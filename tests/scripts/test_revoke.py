@@ -5,16 +5,7 @@ from redis import Redis
 
 from aiolocks._core.modes import FRONT, UPGRADE, UPGRADEABLE
 from tests.scripts.calls import TTL, Grant, Granted, Revoked, Scripts, Withdrawn, on_server, token, upgrade_of
-from tests.scripts.states import (
-    configured,
-    contents,
-    fence_of,
-    holders,
-    lapse,
-    line,
-    pttl,
-    sessions,
-)
+from tests.scripts.states import configured, contents, fence_of, holders, lapse, line, pttl
 
 
 @pytest.fixture
@@ -127,14 +118,6 @@ def test_one_may_only_look(held: Scripts) -> None:
     assert held.revoke(fence + 1, 2**53 - 1, look=True).hit == ()
 
 
-def test_it_says_what_it_has_hit(semaphore: Scripts) -> None:
-    fences = [semaphore.granted("ann", permits=2).fence, semaphore.granted("ben").fence]
-    for force in (False, True):
-        assert [(fence, share) for fence, _, share in semaphore.revoke(0, fences[1], force=force).hit] == [
-            (fences[0], 2), (fences[1], 1)
-        ]  # fmt: skip
-
-
 def test_by_force_it_ends_at_once_and_the_next_has_it(held: Scripts) -> None:
     fence = fence_of(held, "ann")
     revoked = held.revoke(fence, force=True)
@@ -235,10 +218,3 @@ def test_at_the_memory_limit_leases_are_revoked_all_the_same(held: Scripts, forc
         assert list(holders(held)) == (["ben"] if force else ["ann"])
         assert (revoked.left_ms > 0) is not force
     assert force or _is_marked(held, "ann")
-
-
-def test_an_asker_that_was_passed_over_is_in_the_queue_again(held: Scripts) -> None:
-    held.redis.zrem(held.key("queue"), "home")
-    revoked = held.revoke(fence_of(held, "ann"), force=True)
-    assert [grant.who for grant in revoked.mine] == ["ben"]
-    assert sessions(held) == []

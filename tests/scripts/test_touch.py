@@ -1,10 +1,7 @@
 """W27: what is offered under a secret can be extended, and nothing else can; a release of the secret drops it."""
 
-from tests.scripts.calls import TTL, Scripts
+from tests.scripts.calls import SLACK, TTL, Scripts
 from tests.scripts.states import contents, fence_of, holders, line, mark, pttl
-
-SLACK = 2_000
-"""Milliseconds that a busy machine may take in between."""
 
 
 def test_a_touch_extends_the_offer_and_answers_its_fencing_token(offered: Scripts) -> None:

@@ -10,19 +10,7 @@ from redis.exceptions import ResponseError
 
 from aiolocks._core.modes import FRONT, UPGRADE, UPGRADEABLE
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import (
-    LIFE,
-    PADDING,
-    TTL,
-    Busy,
-    Grant,
-    Queued,
-    Scripts,
-    Young,
-    on_server,
-    token,
-    upgrade_of,
-)
+from tests.scripts.calls import LIFE, PADDING, TTL, Busy, Grant, Queued, Scripts, Young, on_server, token, upgrade_of
 from tests.scripts.states import contents, fence_of, holders, lapse, limited_user, line, listening, sessions
 
 pytestmark = on_server
@@ -149,13 +137,6 @@ def test_a_waiter_for_uptime_that_leaves_the_queue_lets_the_next_have_the_lock(e
     assert list(holders(exclusive)) == ["ben"]
 
 
-def test_the_first_in_line_is_passed_over_if_it_cannot_be_told(exclusive: Scripts) -> None:
-    exclusive.queued("ann", session="away", needed_s=MUCH)
-    exclusive.granted("ben")
-    assert list(holders(exclusive)) == ["ben"]
-    assert line(exclusive, "away") == ["ann"], "its own next re-check puts it back"
-
-
 @pytest.mark.rest
 @pytest.mark.parametrize("verb", ["recheck", "release", "newcomer"])
 def test_once_the_server_has_enough_uptime_the_first_waiter_has_the_lock(
@@ -249,17 +230,10 @@ def vote(redis: Redis, number: int, *needed_s: int) -> int:
     return answer
 
 
-def test_a_server_that_is_old_enough_accepts_a_fencing_token(backend: Redis) -> None:
-    assert vote(backend, 7, uptime(backend)) == 0
-    assert vote(backend, 6, 1) == 7
-
-
-def test_a_server_that_is_too_young_has_no_vote(backend: Redis) -> None:
-    assert -vote(backend, 7, MUCH) in left_ms(backend)
-    assert backend.dbsize() == 0
-
-
-def test_a_vote_without_the_right_is_an_error_that_names_it(backend: Redis, limited: Redis) -> None:
+def test_only_a_server_that_is_old_enough_and_may_be_asked_has_a_vote(backend: Redis, limited: Redis) -> None:
     with pytest.raises(ResponseError, match=r"\+info"):
         vote(limited, 7, 1)
+    assert -vote(backend, 7, MUCH) in left_ms(backend)
     assert backend.dbsize() == 0
+    assert vote(backend, 7, uptime(backend)) == 0
+    assert vote(backend, 6, 1) == 7
