@@ -390,11 +390,13 @@ class Scripts:
 
     def adopt(self, who: str, secret: str = "offer", *, ttl_ms: int = TTL) -> int:
         """Take over what is offered under a *secret*; return the fencing token, or 0."""
-        return int(self.run("adopt", who=who, offered=token(secret), ttl_ms=ttl_ms))
+        fence: int = self.run("adopt", who=who, offered=token(secret), ttl_ms=ttl_ms)
+        return fence
 
     def touch(self, secret: str = "offer", *, ttl_ms: int = TTL) -> int:
         """Extend what is offered under a *secret*; return its fencing token, 0 if it is gone, or -1 if adopted."""
-        return int(self.run("touch", offered=token(secret), ttl_ms=ttl_ms))
+        fence: int = self.run("touch", offered=token(secret), ttl_ms=ttl_ms)
+        return fence
 
     def statistics(self) -> Statistics:
         """Ask on, as one script counts those who wait in some sessions, and drops some of the leases that ran out."""

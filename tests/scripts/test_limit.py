@@ -5,6 +5,8 @@ import pytest
 from tests.scripts.calls import DAY_MS, Busy, Grant, Queued, Refused, Scripts, told_either_way
 from tests.scripts.states import contents, line, listening, pttl, sessions
 
+_MONTH_MS = 30 * DAY_MS
+
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_lower_limit_that_is_declared_is_reported_and_refuses_the_waiters_that_want_more(
@@ -16,9 +18,6 @@ def test_a_lower_limit_that_is_declared_is_reported_and_refuses_the_waiters_that
     assert answer.limit_before == 3
     assert answer.mine == [Grant("ben", -1, 2)]
     assert line(full) == (["cat"] if wait else [])
-
-
-_MONTH_MS = 30 * DAY_MS
 
 
 @pytest.fixture

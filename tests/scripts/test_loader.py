@@ -22,6 +22,7 @@ _NOT_DECLARED = {
 }  # fmt: skip
 """And not `unpack`, which some managed servers forbid."""
 
+ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"
 LoadText = Callable[..., Script]
 
 
@@ -101,9 +102,6 @@ def test_a_last_name_with_an_ellipsis_takes_all_the_rest(backend: Redis, load_te
     script = load_text("-- KEYS[1…] names  x  y\n-- ARGV[1…] values  x  y\nreturn {names[2], values[1], #values}")
     assert (script.keys, script.args) == (("names",), ("values",))
     assert backend.eval(script.source.decode(), 2, "k1", "k2", "v1") == [b"k2", b"v1", 1]
-
-
-ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"
 
 
 def test_of_a_library_comes_what_is_used_and_what_that_uses(load_text: LoadText) -> None:
