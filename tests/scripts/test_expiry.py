@@ -80,7 +80,7 @@ def test_such_a_lease_is_over_when_it_has_lasted_that_long(full: Scripts) -> Non
     _step_back(full, "ann", HOUR_MS)
     answer = full.run("grant", who="ben", ttl_ms=TTL, permits=3, ticket=-1, life_ms=LIFE, limit=3, declare=0)
     assert answer[0] == b"busy"
-    _step_back(full, "ann", -(HOUR_MS + TTL // 2))  # an hour passes, and nobody asks
+    _step_back(full, "ann", -(HOUR_MS + TTL // 2))  # an hour passes, and no caller asks
     full.granted("ben", permits=3)
 
 

@@ -46,7 +46,7 @@ def test_a_recheck_creates_no_waiter(awaited_here: Scripts) -> None:
     """W8: one that overtook a withdrawal would put an orphan in line."""
     before = contents(awaited_here)
     assert awaited_here.recheck("nobody", session="away").answers == [0]
-    unused = awaited_here.named("unused").recheck("nobody")
+    unused = awaited_here.named("unused").recheck("zoe")
     assert (unused.answers, unused.busy_ms) == ([0], -2)
     assert contents(awaited_here) == before
 
