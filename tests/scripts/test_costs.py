@@ -67,7 +67,8 @@ def test_getting_in_line_beside_others_takes_no_more_commands_than_these(
     scripts = Scripts(backend, kind)
     scripts.granted("ann")
     scripts.queued("ben")
-    assert _cost(scripts, lambda: scripts.grant("cat", brief=brief)).total() <= most
+    total = _cost(scripts, lambda: scripts.grant("cat", brief=brief)).total()
+    assert total == most or (total < most and not brief)
 
 
 @pytest.mark.parametrize("others", [0, 1, 1_500])
