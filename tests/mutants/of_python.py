@@ -113,10 +113,8 @@ class _Visitor:
 def _is_first_value(node: ast.AST) -> bool:
     """Whether an attribute gets a value there that says nothing: what it is comes later, before it is read."""
     match node:
-        case ast.Assign(targets=[ast.Attribute()], value=ast.Constant() | ast.UnaryOp(operand=ast.Constant())):
-            return True
-        case ast.AnnAssign(target=ast.Attribute(), value=ast.Constant() | ast.UnaryOp(operand=ast.Constant())):
-            return True
+        case ast.Assign(targets=[ast.Attribute()], value=value) | ast.AnnAssign(target=ast.Attribute(), value=value):
+            return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
         case _:
             return False
 
@@ -136,9 +134,7 @@ def _says_nothing(node: ast.AST) -> bool:
             return True  # to cancel once more what has ended does nothing
         case ast.keyword(arg="strict"):  # of zip: the lists are as long as each other
             return True
-        case ast.FunctionDef(decorator_list=[ast.Name(id="overload")]):
-            return True
-        case ast.AsyncFunctionDef(decorator_list=[ast.Name(id="overload")]):
-            return True
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
         case _:
             return False

@@ -20,6 +20,15 @@ TTL = 30_000
 LIFE = 3_000
 """Milliseconds: what a lease and a silent session last, unless a test says otherwise."""
 
+SLACK = 2_000
+"""Milliseconds that a busy machine may take in between."""
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+FAR = 9_000_000_000_000_000
+"""A fencing token of the year 2255, just below 2^53, up to which Lua counts exactly."""
+
 _LEFT_OUT = {"needed_s", "min_hold_ms"}
 """What need not be passed. It comes last."""
 
@@ -35,16 +44,11 @@ _REAL = pytest.param("server", False, marks=pytest.mark.redis, id="server")
 _SHARDED = pytest.param("server", True, marks=pytest.mark.redis, id="sharded")
 _IN_MEMORY = pytest.param("memory", False, id="memory")
 
-told_either_way = pytest.mark.parametrize(
-    ("backend", "sharded"), [_REAL, _SHARDED, _IN_MEMORY], indirect=["backend", "sharded"]
-)
+told_either_way = pytest.mark.parametrize(("backend", "sharded"), [_REAL, _SHARDED, _IN_MEMORY], indirect=True)
 """For what is the same on both sorts of channels; fakeredis knows one."""
 
-told_by_shards = pytest.mark.parametrize(("backend", "sharded"), [_SHARDED], indirect=["backend", "sharded"])
-
-told_either_way_on_server = pytest.mark.parametrize(
-    ("backend", "sharded"), [_REAL, _SHARDED], indirect=["backend", "sharded"]
-)
+told_by_shards = pytest.mark.parametrize(("backend", "sharded"), [_SHARDED], indirect=True)
+told_either_way_on_server = pytest.mark.parametrize(("backend", "sharded"), [_REAL, _SHARDED], indirect=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +334,7 @@ class Scripts:
         return Rechecked(subscribers, busy_ms, fence, passed_over == 1, answers, _grants(mine))
 
     def renew(self, who: str, ttl_ms: int = TTL) -> bool:
-        answer: int = self.run("renew", who=who, ttl_ms=ttl_ms)
-        return answer == 1
+        return bool(self.run("renew", who=who, ttl_ms=ttl_ms) == 1)
 
     def renew_many(self, *leases: "tuple[Scripts, str, int]") -> list[bool]:
         """Renew leases of several names of this kind; of each its name, its holder and the TTL."""

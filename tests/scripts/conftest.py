@@ -82,3 +82,10 @@ def awaited_here(held: Scripts) -> Scripts:
     """Held by ann; ben waits in the session `home`."""
     held.queued("ben")
     return held
+
+
+@pytest.fixture
+def offered(held: Scripts) -> Scripts:
+    """Held by ann, who has handed it off."""
+    assert held.hand_off("ann") == 1
+    return held

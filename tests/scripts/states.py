@@ -97,6 +97,16 @@ def configured(scripts: Scripts, **settings: object) -> Iterator[None]:
 
 
 @contextmanager
+def demoted(scripts: Any) -> Iterator[None]:
+    """Have the server be a replica."""
+    scripts.redis.replicaof("127.0.0.1", "1")
+    try:
+        yield
+    finally:
+        scripts.redis.replicaof("NO", "ONE")
+
+
+@contextmanager
 def limited_user(redis: Any, *lacks: str) -> Iterator[Redis]:
     """Make a client of a user who has all rights except for these, in the words of ACL SETUSER."""
     name = f"user {' '.join(lacks)}".replace(" ", "_")

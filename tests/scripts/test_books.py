@@ -12,11 +12,10 @@ from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADEABLE
 from tests.scripts import older
-from tests.scripts.calls import TTL, Scripts, on_server, who
+from tests.scripts.calls import DAY_MS, TTL, Scripts, on_server, who
 from tests.scripts.states import die, holders, lapse, listening, modes_held, now_us, pttl, zset
 from tests.support.cases import the_rest_slow
 
-DAY_MS = 86_400_000
 _LATE_MS = 30_000
 """By how much an instant may seem earlier or later: it is read after the script has run."""
 

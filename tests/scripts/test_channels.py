@@ -8,7 +8,7 @@ from redis import Redis
 
 from aiolocks._core.keys import Keys, channel_of
 from aiolocks._redis.scripts import parts
-from tests.scripts.calls import Scripts, on_server, told_by_shards
+from tests.scripts.calls import Scripts, told_by_shards, told_either_way_on_server
 from tests.scripts.states import holders, listening
 from tests.scripts.test_costs import _cost
 from tests.support.odd_names import odd_names
@@ -49,19 +49,12 @@ def test_a_subscriber_of_all_nodes_is_not_reached(awaited: Scripts) -> None:
     assert holders(awaited) == {}
 
 
-@told_by_shards
-def test_a_turn_is_told_to_the_shard_alone(awaited: Scripts) -> None:
+@told_either_way_on_server
+def test_a_turn_is_told_to_the_shard_alone_or_without_a_brace_to_all_nodes(awaited: Scripts) -> None:
     with listening(awaited, "away"):
         cost = _cost(awaited, lambda: awaited.release("ann"))
-    assert (cost["pubsub|shardnumsub"], cost["spublish"]) == (1, 1)
-    assert (cost["pubsub|numsub"], cost["publish"]) == (0, 0)
-
-
-@on_server
-def test_without_a_brace_a_turn_is_told_to_all_nodes(awaited: Scripts) -> None:
-    with listening(awaited, "away"):
-        cost = _cost(awaited, lambda: awaited.release("ann"))
-    assert (cost["publish"], cost["spublish"], cost["pubsub|shardnumsub"]) == (1, 0, 0)
+    told = (cost["pubsub|shardnumsub"], cost["spublish"], cost["publish"])
+    assert told == ((1, 1, 0) if awaited.sharded else (0, 0, 1))
 
 
 def test_without_known_shards_no_session_is_reached_and_no_script_breaks_off(exclusive: Scripts) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.scripts.calls import LIFE, TTL, Busy, Queued, Scripts, Withdrawn, token
-from tests.scripts.states import contents, fence_of, holders, keys, last_fence, pttl, sessions
+from tests.scripts.states import contents, fence_of, holders, last_fence
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -23,12 +23,6 @@ def test_what_is_free_is_answered_with_the_fencing_token_alone(held: Scripts) ->
     assert held.run("grant", who="ben", **terms) == fence_of(held, "ben")
 
 
-def test_a_lock_is_one_key_that_ends_with_the_lease(lock: Scripts) -> None:
-    fence = lock.granted("ann", ttl_ms=7_000).fence
-    assert lock.redis.get(lock.keys.base) == token("ann") + b" %d" % fence
-    assert 6_000 < pttl(lock, lock.keys.base) <= 7_000
-
-
 def test_a_request_sent_twice_gets_the_same_grant_and_uses_up_one_fencing_token(exclusive: Scripts) -> None:
     granted = exclusive.granted("ann")
     before = last_fence(exclusive)
@@ -37,15 +31,6 @@ def test_a_request_sent_twice_gets_the_same_grant_and_uses_up_one_fencing_token(
     assert fence_of(exclusive, "ann") == granted.fence
     assert list(holders(exclusive)) == ["ann"]
     assert not exclusive.redis.exists(exclusive.key("queue"), exclusive.key("waiters"))
-
-
-def test_asking_again_extends_the_lease_to_its_whole_ttl_and_never_shortens_it(exclusive: Scripts) -> None:
-    """A grant that was handed over a while ago is confirmed in this way before its body starts."""
-    exclusive.granted("ann", ttl_ms=5_000)
-    exclusive.granted("ann", ttl_ms=TTL)
-    assert TTL - 1_000 < holders(exclusive)["ann"] <= TTL
-    exclusive.granted("ann", ttl_ms=5_000)
-    assert holders(exclusive)["ann"] > TTL - 2_000
 
 
 def test_a_holder_that_asks_again_does_not_stand_in_line(awaited_here: Scripts) -> None:
@@ -74,11 +59,6 @@ def test_a_request_overtaken_by_its_own_undo_is_not_granted(exclusive: Scripts, 
     assert contents(exclusive) == before
 
 
-def test_names_do_not_meet(held: Scripts) -> None:
-    Scripts(held.redis, "semaphore" if held.kind == "lock" else "lock").granted("ann")
-    assert len(keys(held)) == 4
-
-
 @pytest.mark.parametrize("value", [b"plain-token", b"two words 5", b"", b" "])
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_lock_is_held_by_whatever_lies_in_its_key(lock: Scripts, value: bytes, wait: bool) -> None:
@@ -86,13 +66,8 @@ def test_a_lock_is_held_by_whatever_lies_in_its_key(lock: Scripts, value: bytes,
     lock.redis.set(lock.keys.base, value)
     answer = lock.grant("ann", wait=wait)
     assert isinstance(answer, Queued if wait else Busy)
+    assert answer.busy_ms == -1, "it has no end"
     assert lock.redis.get(lock.keys.base) == value
-
-
-def test_a_lock_without_an_end_is_busy_for_an_unknown_time(lock: Scripts) -> None:
-    lock.redis.set(lock.keys.base, "plain-token")
-    assert lock.grant("ann", wait=False) == Busy(busy_ms=-1)
-    assert lock.queued("ann").busy_ms == -1
 
 
 def test_a_lock_with_a_plain_token_that_is_ours_is_granted_again(lock: Scripts) -> None:
@@ -100,15 +75,3 @@ def test_a_lock_with_a_plain_token_that_is_ours_is_granted_again(lock: Scripts) 
     lock.granted("ann")
     assert lock.redis.get(lock.keys.base) == token("ann")
     assert holders(lock)["ann"] > 5_000
-
-
-def test_asking_without_waiting_leaves_nothing_when_busy(awaited: Scripts) -> None:
-    before = contents(awaited)
-    assert isinstance(awaited.grant("cat", wait=False), Busy)
-    assert contents(awaited) == before
-
-
-def test_a_waiter_is_not_granted_again_what_it_does_not_hold(awaited_here: Scripts) -> None:
-    assert isinstance(awaited_here.grant("ben", wait=False), Busy)
-    assert (list(holders(awaited_here)), sessions(awaited_here)) == (["ann"], ["home"])
-    assert awaited_here.redis.zrange(awaited_here.key("waiters"), 0, -1) == [awaited_here.entry("ben")]

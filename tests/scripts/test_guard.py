@@ -8,7 +8,8 @@ from redis.exceptions import ResponseError
 
 from aiolocks._core.keys import Keys
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import TTL, token
+from tests.scripts.calls import TTL, on_server, token
+from tests.scripts.states import demoted
 
 GONE_FROM_SERVER, OVERTAKEN, REVOKED = 0, -1, -2
 
@@ -136,8 +137,7 @@ def test_a_run_that_comes_after_a_later_one_comes_to_nothing(guarded: Guarded) -
     assert guarded.redis.get("n") == b"2"
 
 
-@pytest.mark.redis
-@pytest.mark.parametrize("backend", ["server"], indirect=True)
+@on_server
 def test_a_guard_costs_one_command_for_each_name_and_two_for_the_record(several: Guarded) -> None:
     several.redis.config_resetstat()
     several.run(("INCR", "n"))
@@ -155,8 +155,7 @@ def test_the_commands_behind_an_error_are_not_run(guarded: Guarded) -> None:
     assert guarded.run(("SET", "k", "again")) == answer
 
 
-@pytest.mark.redis
-@pytest.mark.parametrize("backend", ["server"], indirect=True)
+@on_server
 def test_at_the_memory_limit_nothing_is_half_done(guarded: Guarded) -> None:
     guarded.redis.set("k", "v")
     guarded.redis.config_set("maxmemory", 1)
@@ -169,14 +168,9 @@ def test_at_the_memory_limit_nothing_is_half_done(guarded: Guarded) -> None:
         guarded.redis.config_set("maxmemory", 0)
 
 
-@pytest.mark.redis
-@pytest.mark.parametrize("backend", ["server"], indirect=True)
+@on_server
 def test_a_server_that_became_a_replica_says_so_and_answers_nothing(guarded: Guarded) -> None:
     """Even what only reads: it may have been overtaken by writes at the new primary."""
     guarded.redis.set("k", "v")
-    guarded.redis.replicaof("127.0.0.1", "1")
-    try:
-        with pytest.raises(ResponseError, match=r"READONLY|read only replica"):  # Redis 6.2 says that a script failed
-            guarded.run(("GET", "k"))
-    finally:
-        guarded.redis.replicaof("NO", "ONE")
+    with demoted(guarded), pytest.raises(ResponseError, match=r"READONLY|read only replica"):
+        guarded.run(("GET", "k"))  # Redis 6.2 says that a script failed

@@ -6,7 +6,7 @@ ones.
 """
 
 import faulthandler
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, TypeVar, cast
@@ -257,11 +257,14 @@ def explore(machine: type[History], server: RedisServer, *, examples: int, part:
     """Try so many histories, drawn from the seed of the run for this *part*."""
     # No timeout: a busy machine may stand still for longer, and a history is not what judges that.
     with Redis.from_url(server.url, socket_timeout=None) as redis, limited(redis) as clients:
-        shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
-        drawn = hypothesis.seed(f"{seed_of_run()} {machine.__name__} {part}")(
-            type(machine.__name__, (machine,), shared)
-        )
+        seeded = hypothesis.seed(f"{seed_of_run()} {machine.__name__} {part}")
+        drawn = seeded(_on(machine, server, redis, clients))
         run_state_machine_as_test(drawn, settings=settings(SETTINGS, max_examples=examples))
+
+
+def _on(machine: type[H], server: RedisServer, redis: Redis, limited: Mapping[str, Redis]) -> type[H]:
+    shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": limited}
+    return type(machine.__name__, (machine,), shared)
 
 
 class _Drawn:
@@ -280,8 +283,7 @@ def begun(
 ) -> Iterator[H]:
     """Begin a history for a test to play by hand, with simple names."""
     with Redis.from_url(server.url) as redis, limited(redis) as clients:
-        shared = {"redis": redis, "knows_shards": server.version >= (7,), "limited": clients}
-        history: H = type(machine.__name__, (machine,), shared)()
+        history = _on(machine, server, redis, clients)()
         history.set_up(model, cast("st.DataObject", _Drawn(permits)))
         yield history
         history.teardown()
@@ -314,9 +316,7 @@ def test_an_upgrade_brings_down_the_lease_that_it_grew_from(server: RedisServer)
         history.crowd([0, 1, 2])
 
 
-def test_a_recheck_brings_leases_down_after_the_last_permit_was_given(
-    history: SemaphoreHistory,
-) -> None:
+def test_a_recheck_brings_leases_down_after_the_last_permit_was_given(history: SemaphoreHistory) -> None:
     """P9: who hands it over looks no further; the next re-check brings down what lasts too long."""
     history.crowd([0, 1, 2, 3, 4])
     history.the_clock_steps_back(0)
@@ -324,9 +324,7 @@ def test_a_recheck_brings_leases_down_after_the_last_permit_was_given(
     history.time_passes([0, 1, 2, 3])
 
 
-def test_a_recheck_brings_leases_down_after_a_newcomer_gave_the_last_permit(
-    history: SemaphoreHistory,
-) -> None:
+def test_a_recheck_brings_leases_down_after_a_newcomer_gave_the_last_permit(history: SemaphoreHistory) -> None:
     """P9: the same, where a newcomer hands it over."""
     history.crowd([0, 1, 3])
     history.a_lease_lapses(0)
@@ -345,9 +343,7 @@ def test_a_recheck_serves_a_session_that_released_after_it_was_passed_over(histo
     assert list(history.model.holders) == [history.askers[5].who]
 
 
-def test_a_recheck_refuses_a_waiter_that_wants_too_many_while_no_permit_is_free(
-    history: SemaphoreHistory,
-) -> None:
+def test_a_recheck_refuses_a_waiter_that_wants_too_many_while_no_permit_is_free(history: SemaphoreHistory) -> None:
     """Nothing is free, so nobody looks at it: its own re-check refuses it."""
     history.crowd([0, 1, 6])
     history.resize(number=0, limit=1, pin=-1, again=False)

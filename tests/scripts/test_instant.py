@@ -10,11 +10,10 @@ import pytest
 from fakeredis import FakeRedis, FakeServer
 from redis import Redis
 
-from aiolocks._core.modes import SHARED
 from aiolocks._redis.scripts import load
 from aiolocks.testing import _clock
 from tests.scripts.calls import TTL, Busy, Granted, Scripts, token
-from tests.scripts.states import fence_of, holders, last_fence, line, sessions, tickets
+from tests.scripts.states import fence_of, holders, last_fence
 
 _NOON_MS = 1_763_726_400_000
 
@@ -71,18 +70,6 @@ def test_grants_of_one_microsecond_have_tokens_that_grow(exclusive: Scripts) -> 
     assert fences == [fences[0], fences[0] + 1, fences[0] + 2]
 
 
-def test_the_first_to_ask_in_one_microsecond_is_the_first_in_line(held: Scripts) -> None:
-    places = [("ben", "home"), ("cat", "away"), ("dan", "home"), ("eve", "third")]
-    drawn = [held.queued(who, session=session).ticket for who, session in places]
-    assert drawn[:3] == [drawn[0], drawn[0] + 1, drawn[0] + 2]
-    assert (sessions(held), line(held)) == (["home", "away", "third"], ["ben", "dan"])
-
-
-def test_an_old_ticket_of_this_very_microsecond_is_kept(held: Scripts, clock: Clock) -> None:
-    assert held.queued("ben", ticket=clock.now_us).ticket == clock.now_us
-    assert tickets(held) == {"ben": clock.now_us}
-
-
 def _free(scripts: Scripts) -> bool:
     return isinstance(scripts.grant("zoe", wait=False), Granted)
 
@@ -120,21 +107,6 @@ def test_what_is_guarded_is_run_until_that_millisecond(scored: Scripts, clock: C
     assert ran(1)
     clock.pass_by(1)
     assert not ran(2)
-
-
-@pytest.mark.parametrize("verb", ["renew", "release"])
-def test_a_lease_ends_at_that_instant_though_too_many_others_ended_before_it(
-    scored: Scripts, clock: Clock, verb: str
-) -> None:
-    share, now_ms = (1 if scored.kind == "semaphore" else SHARED), clock.now_us // 1_000
-    scored.granted("ann", permits=share, limit=1_000)
-    others = [token(f"w{number:03}w") for number in range(500)]
-    scored.redis.zadd(scored.keys.base, dict.fromkeys(others, now_ms + 1))
-    scored.redis.hset(scored.key("meta"), mapping=dict.fromkeys(others, f"{share} 7"))
-    scored.redis.hdel(scored.key("meta"), "used", "held")
-    clock.pass_by(TTL)
-    scored.redis.pexpire(scored.keys.base, TTL)
-    assert not _LIVES[verb](scored)
 
 
 def test_the_set_of_holders_is_there_as_long_as_its_last_lease(semaphore: Scripts, clock: Clock) -> None:

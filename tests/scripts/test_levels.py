@@ -6,7 +6,7 @@ from redis import Redis
 from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED
 from aiolocks._redis.scripts import load
 from tests.scripts.calls import Busy, Granted, Scripts, token
-from tests.scripts.states import fence_of, lapse, last_fence, line, set_last_fence
+from tests.scripts.states import contents, fence_of, lapse, last_fence, line, mark, set_last_fence
 
 LEVELS = ["{shop}", "{shop}/orders", "{shop}/orders/42"]
 
@@ -71,6 +71,9 @@ def test_a_caller_that_passes_the_queue_waits_for_the_holders(rwlock: Scripts) -
     assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=False), Busy)
 
 
-def test_a_single_level_keeps_the_token_it_has(levels: list[Scripts]) -> None:
-    fence = fence_of(levels[0], "ann")
-    assert [common_fence(levels[:1]) for _ in range(2)] == [fence, fence]
+def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(levels: list[Scripts]) -> None:
+    """W16."""
+    mark(levels[1], "ann")
+    before = contents(levels[0])
+    assert common_fence(levels) == 0
+    assert contents(levels[0]) == before

@@ -17,12 +17,12 @@ _FOLDER = Path(_scripts.__file__).with_name("lua")
 LIBRARIES = sorted(path.stem for path in _FOLDER.glob("libraries/*.lua"))
 VERBS = sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.lua") if path.stem not in LIBRARIES)
 every_script = one_by_one("name", VERBS)
-every_library = one_by_one("name", LIBRARIES)
 _NOT_DECLARED = {
     "KEYS", "ARGV", "redis", "string", "math", "table", "ipairs", "pairs", "pcall", "tonumber", "tostring", "type"
 }  # fmt: skip
 """And not `unpack`, which some managed servers forbid."""
 
+ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"
 LoadText = Callable[..., Script]
 
 
@@ -58,6 +58,12 @@ def _used_by(name: str) -> list[str]:
     return _scripts.libraries_of(_text(name))
 
 
+def _needs(library: str) -> str:
+    """Return which names a library says that it needs."""
+    said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", _text(f"libraries/{library}"), re.MULTILINE)
+    return said[1] if said else ""
+
+
 def _given_by(*libraries: str) -> set[str]:
     return {name for library in libraries for part in parts(library) for name in part.gives}
 
@@ -65,10 +71,6 @@ def _given_by(*libraries: str) -> set[str]:
 def _code(load_text: Callable[..., Script], text: str, **libraries: str) -> list[str]:
     """Return the lines of a script behind its flag."""
     return load_text(text, **libraries).source.decode().splitlines()[1:]
-
-
-def _declared(name: str) -> list[str]:
-    return [*load(name).keys, *load(name).args]
 
 
 def test_a_header_that_counts_wrongly_is_an_error(load_text: LoadText) -> None:
@@ -100,9 +102,6 @@ def test_a_last_name_with_an_ellipsis_takes_all_the_rest(backend: Redis, load_te
     script = load_text("-- KEYS[1…] names  x  y\n-- ARGV[1…] values  x  y\nreturn {names[2], values[1], #values}")
     assert (script.keys, script.args) == (("names",), ("values",))
     assert backend.eval(script.source.decode(), 2, "k1", "k2", "v1") == [b"k2", b"v1", 1]
-
-
-ONE_AND_TWO = "-- A library.\n\nlocal function one()\n  return 1\nend\n\nlocal function two()\n  return one()\nend\n"
 
 
 def test_of_a_library_comes_what_is_used_and_what_that_uses(load_text: LoadText) -> None:
@@ -225,7 +224,7 @@ def test_every_name_used_is_declared_above_and_every_function_is_used(name: str)
 def test_every_name_in_the_header_is_used(name: str) -> None:
     code = load(name).source.decode().splitlines()
     words = tokens("\n".join(line for line in code if not re.match(r"local [\w, ]+ = (KEYS|ARGV)\[|for at = ", line)))
-    assert [field for field in _declared(name) if field not in words] == []
+    assert [field for field in (*load(name).keys, *load(name).args) if field not in words] == []
 
 
 @every_script
@@ -259,13 +258,13 @@ def test_what_a_script_knows_is_read_once(name: str) -> None:
                 assert len(copies) <= 1, state
 
 
-@every_library
+@one_by_one("name", LIBRARIES)
 def test_a_library_says_which_names_it_needs(name: str) -> None:
     """Its own parts are found in the order of the text, those of the libraries it names before them."""
     text = _text(f"libraries/{name}")
-    said = re.search(r"^-- Needs the names: ([^.]*(?:\n-- [^.]*)*)\.", text, re.MULTILINE)
-    quoted = {word.strip("`") for word in re.findall(r"`\w+`", said[1])} if said else set()
-    words = set(re.findall(r"\w+", re.sub(r"`\w+`|\b(?:for|of|the|primitive|and)\b", "", said[1]))) if said else set()
+    said = _needs(name)
+    quoted = {word.strip("`") for word in re.findall(r"`\w+`", said)}
+    words = set(re.findall(r"\w+", re.sub(r"`\w+`|\b(?:for|of|the|primitive|and)\b", "", said)))
     used = _given_by(*quoted & {*LIBRARIES})
     found = names_free_in(text) - _NOT_DECLARED
     assert found - used == words
@@ -277,9 +276,8 @@ def test_a_library_says_which_names_it_needs(name: str) -> None:
 def test_libraries_stand_behind_the_libraries_that_they_need(name: str) -> None:
     used = _used_by(name)
     for at, library in enumerate(used):
-        said = re.search(r"^-- Needs the names: ((?:.|\n-- )*?)\.$", _text(f"libraries/{library}"), re.MULTILINE)
-        needed = {word.strip("`") for word in re.findall(r"`\w+`", said[1])} & {*LIBRARIES} if said else set()
-        assert needed.intersection(used) <= {*used[:at]}, library
+        quoted = {word.strip("`") for word in re.findall(r"`\w+`", _needs(library))}
+        assert (quoted & {*LIBRARIES}).intersection(used) <= {*used[:at]}, library
 
 
 @every_script

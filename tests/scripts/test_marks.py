@@ -3,10 +3,9 @@
 import pytest
 from redis import Redis
 
-from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
-from aiolocks._redis.scripts import load
-from tests.scripts.calls import LIFE, TTL, Busy, Grant, Granted, Refused, Scripts, Withdrawn, token, upgrade_of
-from tests.scripts.states import contents, fence_of, holders, line, listening, mark, zset
+from aiolocks._core.modes import FRONT, SHARED, UPGRADE, UPGRADEABLE
+from tests.scripts.calls import LIFE, TTL, Grant, Granted, Kind, Refused, Scripts, Withdrawn, token, upgrade_of
+from tests.scripts.states import contents, fence_of, holders, line, mark, zset
 
 REVOKED = -1
 
@@ -56,36 +55,27 @@ def test_an_acquire_of_its_token_that_comes_late_is_withdrawn_and_changes_nothin
     assert contents(revoked) == before
 
 
-@pytest.mark.parametrize("kind", ["lock", "semaphore"])
-def test_a_late_acquire_of_a_revoked_token_that_takes_a_short_answer_is_withdrawn_too(
-    backend: Redis, kind: str
+@pytest.mark.parametrize("exclusive", ["lock", "semaphore"], indirect=True)
+def test_a_late_acquire_of_a_revoked_token_that_takes_a_short_answer_is_withdrawn_too(awaited_here: Scripts) -> None:
+    mark(awaited_here, "ann")
+    before = contents(awaited_here)
+    assert awaited_here.grant("ann", brief=True) == Withdrawn()
+    assert contents(awaited_here) == before
+
+
+@pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
+def test_a_late_acquire_of_a_revoked_lease_is_withdrawn_though_others_fit_in(
+    backend: Redis, kind: Kind, share: int
 ) -> None:
-    scripts = Scripts(backend, kind)  # type: ignore[arg-type]
-    scripts.granted("ann")
-    scripts.queued("ben")
+    """It was granted beside its own revoked lease, which so was not revoked any more."""
+    scripts = Scripts(backend, kind, limit=3)
+    for who in ("ann", "ben"):
+        scripts.granted(who, permits=share)
     mark(scripts, "ann")
     before = contents(scripts)
-    assert scripts.grant("ann", brief=True) == Withdrawn()
+    assert scripts.grant("ann", permits=share) == Withdrawn()
     assert contents(scripts) == before
-
-
-def test_a_late_acquire_of_a_revoked_permit_is_withdrawn_though_permits_are_free(semaphore: Scripts) -> None:
-    """It was granted beside its own revoked lease, which so was not revoked any more."""
-    semaphore.granted("ann")
-    mark(semaphore, "ann")
-    before = contents(semaphore)
-    assert semaphore.grant("ann") == Withdrawn()
-    assert contents(semaphore) == before
-
-
-def test_a_late_acquire_of_a_revoked_reader_beside_others_is_withdrawn(rwlock: Scripts) -> None:
-    for who in ("ann", "ben"):
-        rwlock.granted(who, permits=SHARED)
-    mark(rwlock, "ann")
-    before = contents(rwlock)
-    assert rwlock.grant("ann", permits=SHARED) == Withdrawn()
-    assert contents(rwlock) == before
-    assert _renew(rwlock, "ben") == 1
+    assert _renew(scripts, "ben") == 1
 
 
 def test_a_recheck_of_it_extends_nothing_and_takes_it_out_of_the_line(revoked: Scripts) -> None:
@@ -96,14 +86,6 @@ def test_a_recheck_of_it_extends_nothing_and_takes_it_out_of_the_line(revoked: S
     assert revoked.recheck("ann", "ben").answers[0] == 0
     assert holders(revoked)["ann"] <= before
     assert line(revoked) == ["ben"]
-
-
-def test_others_wait_for_it_as_for_any(revoked: Scripts) -> None:
-    answer = revoked.queued("ben")
-    assert 0 < answer.busy_ms <= 5_000
-    assert isinstance(revoked.grant("cat", wait=False), Busy)
-    assert list(holders(revoked)) == ["ann"]
-    assert revoked.recheck("ben").answers == [answer.ticket]
 
 
 @pytest.mark.parametrize("waiters", [[], ["ben"], ["ben", "cat"]])
@@ -117,23 +99,6 @@ def test_its_release_hands_over_to_its_own_session(revoked: Scripts, waiters: li
     assert released.mine == [Grant(who, fence_of(revoked, who), TTL) for who in waiters[:1]]
     assert all(grant.fence > before and _renew(revoked, grant.who) == 1 for grant in released.mine)
     assert line(revoked) == waiters[1:]
-
-
-def test_its_release_hands_over_to_another_session(revoked: Scripts) -> None:
-    with listening(revoked, "away") as inbox:
-        revoked.queued("ben", session="away")
-        assert revoked.release("ann").ended
-        assert [message.who for message in inbox.messages()] == ["ben"]
-    assert _renew(revoked, "ben") == 1
-
-
-def test_the_permits_of_its_release_are_free(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.granted("ben")
-    mark(semaphore, "ann")
-    assert semaphore.statistics().permits == 3
-    assert semaphore.release("ann", permits=2).ended
-    assert semaphore.statistics().permits == 1
 
 
 def test_what_is_revoked_is_not_downgraded(rwlock: Scripts) -> None:
@@ -163,19 +128,6 @@ def test_an_upgrade_that_waits_for_readers_is_refused_once_it_is_looked_at(rwloc
     released = rwlock.release("ben", permits=SHARED)
     assert [(grant.fence, grant.amount) for grant in released.mine] == [(-1, REVOKED)]
     assert line(rwlock) == []
-
-
-def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(backend: Redis) -> None:
-    levels = [Scripts(backend, "rwlock").named(name) for name in ("shop", "shop/orders")]
-    for scripts, mode in zip(levels, (INTENT_EXCLUSIVE, EXCLUSIVE), strict=True):
-        scripts.granted("ann", permits=mode)
-    mark(levels[1], "ann")
-    before = contents(levels[0])
-    script = load("modes/fence")
-    keys = [scripts.key("meta") for scripts in levels]
-    answer = levels[0].redis.execute_command("EVAL", script.source, len(keys), *keys, token("ann"), token("ann"))
-    assert answer == 0
-    assert contents(levels[0]) == before
 
 
 def test_a_marked_lease_that_has_run_out_is_dropped_like_any_other(full: Scripts) -> None:

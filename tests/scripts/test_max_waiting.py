@@ -2,18 +2,8 @@
 
 import pytest
 
-from tests.scripts.calls import (
-    LIFE,
-    Full,
-    Grant,
-    Refused,
-    Scripts,
-    Withdrawn,
-    Young,
-    on_server,
-    poller,
-)
-from tests.scripts.states import configured, contents, die, fence_of, holders, lapse, line, listening, mark, sessions
+from tests.scripts.calls import LIFE, Scripts, Withdrawn, Young, on_server
+from tests.scripts.states import configured, contents, holders, lapse, line, listening, mark
 
 BOUND = 500
 """Sessions that one script counts."""
@@ -29,11 +19,6 @@ def crowd(scripts: Scripts, *sizes: int, start: int = 0) -> None:
         scripts.redis.pexpire(key, LIFE)
         scripts.redis.zadd(scripts.key("queue"), {f"s{number}": 10**9 + number * 1000})
     scripts.redis.pexpire(scripts.key("queue"), LIFE)
-
-
-def test_who_comes_first_is_granted_whatever_the_bound(exclusive: Scripts) -> None:
-    fence = exclusive.granted("ann", most=0).fence
-    assert exclusive.granted("ann", most=0).fence == fence, "P6"
 
 
 def test_a_newcomer_finds_room_until_as_many_wait_in_whatever_sessions(held: Scripts) -> None:
@@ -64,14 +49,6 @@ def test_the_number_that_wait_in_each_session_counts(held: Scripts) -> None:
     held.queued("cat", most=10)
 
 
-def test_dead_sessions_do_not_count(held: Scripts) -> None:
-    crowd(held, 1, 2, 3, 4)
-    for session in ("s0", "s3"):
-        die(held, session)
-    held.full("cat", 5)
-    held.queued("cat", most=6)
-
-
 def test_however_many_dead_sessions_do_not_fill_a_queue(lock: Scripts) -> None:
     """W2: nothing is handed over while the name is held, so nothing else takes them out."""
     lock.granted("ann")
@@ -80,18 +57,6 @@ def test_however_many_dead_sessions_do_not_fill_a_queue(lock: Scripts) -> None:
     assert lock.full("cat", 1).waiting == 1
     lock.queued("cat", most=2)
     assert lock.redis.zcard(lock.key("queue")) <= 3
-
-
-def test_sessions_that_poll_count(held: Scripts) -> None:
-    held.queued("ben", session=poller(5_000), most=1)
-    held.full("cat", 1)
-
-
-def test_a_session_that_was_passed_over_counts_its_own_waiters(held: Scripts) -> None:
-    held.queued("ben")
-    held.redis.zrem(held.key("queue"), "home")
-    assert held.full("cat", 1).waiting == 1
-    assert sessions(held) == ["home"]
 
 
 def test_more_sessions_than_one_script_counts_are_a_full_queue(lock: Scripts) -> None:
@@ -115,15 +80,6 @@ def test_what_is_free_is_handed_over_before_a_newcomer_is_refused(exclusive: Scr
     assert list(holders(exclusive)) == ["ben"]
 
 
-def test_a_newcomer_has_the_room_that_a_hand_over_makes(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben")
-    lapse(exclusive, "ann")
-    answer = exclusive.queued("cat", most=1)
-    assert answer.mine == [Grant("ben", fence_of(exclusive, "ben"), 30_000)]
-    assert line(exclusive) == ["cat"]
-
-
 def test_a_newcomer_that_does_not_fit_has_the_room_of_a_waiter_that_does(rwlock: Scripts) -> None:
     rwlock.granted("ann")
     rwlock.queued("ben", permits=3)
@@ -131,15 +87,6 @@ def test_a_newcomer_that_does_not_fit_has_the_room_of_a_waiter_that_does(rwlock:
     rwlock.downgrade("ann", 3, session="away")
     assert [each.who for each in rwlock.queued("cat", most=1).mine] == ["ben"]
     assert line(rwlock) == ["cat"]
-
-
-def test_a_newcomer_is_granted_what_the_dead_waited_for(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.queued("ben", session="away")
-    lapse(exclusive, "ann")
-    die(exclusive, "away")
-    exclusive.granted("cat", most=0)
-    assert sessions(exclusive) == []
 
 
 def test_a_withdrawn_or_revoked_token_is_told_so(held: Scripts) -> None:
@@ -155,31 +102,6 @@ def test_a_name_that_cools_down_has_a_queue(exclusive: Scripts) -> None:
     assert 19_000 < exclusive.full("ben", 0).busy_ms <= 20_000
     exclusive.queued("ben", most=1)
     exclusive.full("cat", 1)
-
-
-def test_who_asks_for_more_than_the_limit_is_refused_whatever_the_queue(full: Scripts) -> None:
-    assert isinstance(full.grant("ben", permits=4, most=0), Refused)
-
-
-def test_too_few_free_permits_are_a_reason_to_wait_or_to_be_refused(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    assert isinstance(semaphore.grant("ben", permits=2, most=0), Full)
-    semaphore.queued("ben", permits=2, most=1)
-    assert isinstance(semaphore.grant("cat", most=1), Full), "ben goes first"
-    semaphore.queued("cat", most=2)
-
-
-def test_a_limit_is_declared_by_a_request_that_is_refused(full: Scripts) -> None:
-    answer = full.full("ben", 0, limit=2, declare=True)
-    assert answer.limit_before == 3
-    assert full.limit_in_force() == 2
-
-
-def test_readers_and_writers_count_together(rwlock: Scripts) -> None:
-    rwlock.granted("ann")
-    rwlock.queued("ben", permits=3, most=2)
-    rwlock.queued("cat", most=2)
-    assert rwlock.full("dan", 2, permits=3).waiting == 2
 
 
 @on_server

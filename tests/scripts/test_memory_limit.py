@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, Withdrawn, on_server
+from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, on_server
 from tests.scripts.states import (
     configured,
     contents,
@@ -73,12 +73,6 @@ def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> No
         assert holders(awaited)["ann"] > 5_000
 
 
-def test_at_the_memory_limit_a_request_overtaken_by_its_own_undo_is_not_granted(awaited: Scripts) -> None:
-    awaited.release("cat", tombstone_ms=60_000)
-    with _full(awaited):
-        assert awaited.grant("cat") == Withdrawn()
-
-
 def test_a_lease_is_renewed(awaited: Scripts) -> None:
     with _full(awaited):
         assert awaited.renew("ann", TTL)
@@ -92,23 +86,10 @@ def test_a_release_hands_over_in_its_reply(awaited: Scripts) -> None:
         assert holders(awaited)["ben"] > 5_000
 
 
-def test_a_release_hands_over_by_message(awaited: Scripts) -> None:
-    with listening(awaited, "home") as inbox, _full(awaited):
-        awaited.release("ann", session="away")
-        assert [message.fence for message in inbox.messages()] == [fence_of(awaited, "ben")]
-
-
 def test_at_the_memory_limit_a_waiter_can_leave_the_queue(awaited: Scripts) -> None:
     with _full(awaited):
         awaited.release("ben")
         assert line(awaited) == sessions(awaited) == []
-
-
-@pytest.mark.parametrize("who", ["ann", "ben", "zoe"])
-def test_at_the_memory_limit_a_withdrawal_leaves_a_tombstone(awaited: Scripts, who: str) -> None:
-    with _full(awaited):
-        awaited.release(who, tombstone_ms=60_000)
-        assert pttl(awaited, awaited.key("tombstone", who=who)) > 0
 
 
 def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) -> None:
@@ -122,12 +103,6 @@ def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) ->
         assert sessions(awaited) == ["home"]
         assert pttl(awaited, awaited.key("waiters")) > 1_000
         assert holders(awaited)["ann"] > 5_000
-
-
-def test_at_the_memory_limit_a_recheck_hands_over_a_free_name(awaited: Scripts) -> None:
-    lapse(awaited, "ann")
-    with _full(awaited):
-        assert [grant.who for grant in awaited.recheck("ben").mine] == ["ben"]
 
 
 @both_ways
@@ -154,13 +129,3 @@ def test_asking_for_what_only_the_dead_wait_for_changes_nothing_or_all(awaited: 
         assert live in ([], ["cat"])
         if live:
             assert int(last_fence(awaited)) == fence_of(awaited, "cat")
-
-
-def test_a_lease_can_be_handed_off_and_adopted(held: Scripts) -> None:
-    with _full(held):
-        assert held.hand_off("ann", tombstone_ms=60_000) == 1
-        assert held.touch(ttl_ms=2 * TTL) == fence_of(held, "offer")
-        fence = held.adopt("ben")
-        assert held.statistics().holders == 1
-    assert list(holders(held)) == ["ben"]
-    assert fence_of(held, "ben") == fence

@@ -3,25 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from redis import Redis
 
-from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
+from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_SHARED, SHARED, UPGRADE, UPGRADEABLE
 from bench.crowded import _hold
 from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token, upgrade_of
 from tests.scripts.shared_model import GO_WITH, IS
-from tests.scripts.states import (
-    configured,
-    die,
-    fence_of,
-    holders,
-    lapse,
-    line,
-    listening,
-    modes_held,
-    now_us,
-    sessions,
-)
-from tests.scripts.test_costs import _cost
+from tests.scripts.states import configured, fence_of, holders, lapse, line, modes_held, now_us, sessions
 
 MODES = range(IS, UPGRADE)
 
@@ -50,13 +37,6 @@ def test_two_modes_go_together_as_the_table_says(rwlock: Scripts, held: int, wan
     assert isinstance(answer, Granted if held in GO_WITH[wanted] else Queued)
 
 
-def test_a_reader_behind_a_writer_waits_though_others_read(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=READ)
-    rwlock.queued("ben", permits=WRITE)
-    rwlock.queued("cat", permits=READ)
-    assert isinstance(rwlock.grant("dan", permits=READ, wait=False), Busy)
-
-
 def test_readers_that_wait_together_get_in_together_up_to_the_next_writer(rwlock: Scripts) -> None:
     rwlock.granted("ann")
     for who in ("ben", "cat", "dan"):
@@ -65,14 +45,6 @@ def test_readers_that_wait_together_get_in_together_up_to_the_next_writer(rwlock
     rwlock.queued("fay", permits=READ)
     assert [grant.who for grant in rwlock.release("ann").mine] == ["ben", "cat", "dan"]
     assert line(rwlock) == ["eve", "fay"]
-
-
-def test_readers_behind_a_writer_that_cannot_be_told_are_let_in(rwlock: Scripts) -> None:
-    """Whoever is out of reach keeps nobody from what is free (W12)."""
-    rwlock.granted("ann", permits=READ)
-    rwlock.queued("ben", session="away")
-    rwlock.granted("cat", permits=READ)
-    assert set(holders(rwlock)) == {"ann", "cat"}
 
 
 def test_an_upgrade_waits_for_the_readers_and_lets_no_new_ones_in(rwlock: Scripts) -> None:
@@ -95,16 +67,6 @@ def test_an_upgrade_goes_before_the_writers_that_wait_for_it(rwlock: Scripts, wa
     assert answer.fence > before.fence
 
 
-def test_an_upgrade_that_gives_up_lets_the_readers_behind_it_in(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=UPGRADEABLE)
-    rwlock.granted("ben", permits=READ)
-    assert isinstance(upgrade(rwlock, "ann", wait=False), Busy)
-    assert line(rwlock) == []
-    upgrade(rwlock, "ann")
-    rwlock.queued("cat", permits=READ)
-    assert [grant.who for grant in rwlock.release(upgrade_of("ann"), permits=UPGRADE).mine] == ["cat"]
-
-
 def test_an_upgrade_is_alone_inside_though_the_lease_it_grew_from_is_gone(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     upgrade(rwlock, "ann")
@@ -115,14 +77,6 @@ def test_an_upgrade_is_alone_inside_though_the_lease_it_grew_from_is_gone(rwlock
 @pytest.mark.parametrize("mode", [READ, WRITE])
 def test_only_an_upgradeable_lease_can_be_upgraded(rwlock: Scripts, mode: int) -> None:
     rwlock.granted("ann", permits=mode)
-    assert upgrade(rwlock, "ann") == Refused(0)
-
-
-def test_an_upgrade_of_what_has_run_out_is_refused_though_another_is_held(rwlock: Scripts) -> None:
-    """The other's holder reads, and must not have a writer beside it."""
-    rwlock.granted("ann", permits=UPGRADEABLE)
-    lapse(rwlock, "ann")
-    rwlock.granted("ben", permits=UPGRADEABLE)
     assert upgrade(rwlock, "ann") == Refused(0)
 
 
@@ -138,16 +92,6 @@ def test_an_upgrade_that_waits_is_refused_when_its_lease_runs_out(rwlock: Script
     ]
 
 
-def test_the_killed_holder_of_a_waiting_upgrade_is_in_nobodys_way(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=UPGRADEABLE, session="away")
-    rwlock.granted("ben", permits=READ)
-    upgrade(rwlock, "ann", session="away")
-    rwlock.queued("cat", permits=WRITE)
-    die(rwlock, "away")
-    lapse(rwlock, "ann")
-    assert [grant.who for grant in rwlock.release("ben", permits=READ).mine] == ["cat"]
-
-
 def test_a_writer_that_goes_on_as_reader_lets_the_readers_in_but_no_writer(rwlock: Scripts) -> None:
     rwlock.granted("ann")
     rwlock.queued("ben", permits=READ)
@@ -155,15 +99,6 @@ def test_a_writer_that_goes_on_as_reader_lets_the_readers_in_but_no_writer(rwloc
     assert downgrade(rwlock, "ann") == (1, ["ben"])
     assert line(rwlock) == ["cat"]
     assert set(holders(rwlock)) == {"ann", "ben"}
-
-
-def test_a_downgrade_sent_twice_or_for_nothing_does_no_harm(rwlock: Scripts) -> None:
-    assert downgrade(rwlock, "ann") == (0, [])
-    assert holders(rwlock) == {}
-    fence = rwlock.granted("ann").fence
-    assert downgrade(rwlock, "ann") == downgrade(rwlock, "ann") == (1, [])
-    assert fence_of(rwlock, "ann") == fence
-    assert counts(rwlock) == b"0 0 1 0 0 0 0"
 
 
 @on_server
@@ -194,14 +129,6 @@ def test_counts_are_made_again_when_all_leases_ran_out_together(rwlock: Scripts)
     assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", b"line", token("cat")}
 
 
-def test_counts_that_were_made_again_are_written_down(rwlock: Scripts) -> None:
-    """Or each script would count thousands until the next grant."""
-    rwlock.granted("ann", permits=READ)
-    rwlock.redis.hdel(rwlock.key("meta"), "held")
-    assert rwlock.renew("ann")
-    assert counts(rwlock) == b"0 0 1 0 0 0 0"
-
-
 def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
     free = [rwlock.run("statistics", first=0)[8]]
     rwlock.granted("ann", permits=READ)
@@ -210,27 +137,6 @@ def test_statistics_say_what_could_be_had(rwlock: Scripts) -> None:
     rwlock.granted("ben", permits=WRITE)
     free.append(rwlock.run("statistics", first=0)[8])
     assert free == [[1] * 6, [1, 0, 1, 0, 1, 0], [0] * 6]
-
-
-@on_server
-def test_a_read_lease_takes_at_most_twelve_commands_however_many_read(backend: Redis) -> None:
-    """Ten in the scripts, and twice EVALSHA. The least of three, as once a minute a grant keeps the hash alive."""
-    scripts = Scripts(backend, "rwlock")
-
-    def read() -> None:
-        scripts.granted("ann", permits=READ)
-        scripts.release("ann", permits=READ)
-
-    renewals = []
-    for others in (0, 1, 500):
-        scripts.redis.flushall()
-        for number in range(others):
-            scripts.granted(f"w{number}w", permits=READ)
-        read()
-        assert min(_cost(scripts, read).total() for _ in range(3)) <= 10
-        scripts.granted("ann", permits=READ)
-        renewals.append(_cost(scripts, lambda: scripts.renew("ann")))
-    assert renewals[0] == renewals[1] == renewals[2]
 
 
 def let_in_by_an_older_version(rwlock: Scripts, who: str, *, held: str) -> None:
@@ -263,15 +169,6 @@ def test_no_writer_comes_beside_what_an_older_version_let_in(rwlock: Scripts) ->
     assert isinstance(rwlock.grant("cat", wait=False), Busy)
     rwlock.granted("dan", permits=READ)
     assert counts(rwlock) == b"0 0 2 0 0 0 0"
-
-
-def test_an_unknown_last_token_makes_the_scripts_count_again(rwlock: Scripts) -> None:
-    """W21: whoever grants writes both."""
-    rwlock.granted("ann", permits=READ)
-    rwlock.redis.zadd(rwlock.keys.base, {token("ben"): now_us(rwlock) // 1000 + TTL})
-    fence = now_us(rwlock)
-    rwlock.redis.hset(rwlock.key("meta"), mapping={"fence": fence, token("ben").decode(): f"{WRITE} {fence}"})
-    assert isinstance(rwlock.grant("cat", permits=READ, wait=False), Busy)
 
 
 def test_readers_that_ask_again_after_the_hash_was_deleted_are_readers_again(rwlock: Scripts) -> None:
@@ -312,14 +209,3 @@ def test_of_thousands_of_readers_whose_leases_ran_out_nothing_is_left(rwlock: Sc
     assert rwlock.statistics().holders == 1
     assert set(rwlock.redis.hkeys(rwlock.key("meta"))) == {b"fence", b"ttl", b"held", token("ann")}
     assert counts(rwlock) == b"0 0 1 0 0 0 0"
-
-
-def test_a_caller_that_passes_the_queue_and_is_kept_out_hands_over_to_other_waiters(rwlock: Scripts) -> None:
-    """W7: the first in line has fallen silent, and those behind it may read."""
-    rwlock.granted("ann", permits=READ)
-    with listening(rwlock, "away"):
-        rwlock.queued("ben", permits=WRITE, session="away")
-        rwlock.queued("cat", permits=READ)
-    answer = rwlock.grant("dan", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=False)
-    assert isinstance(answer, Busy)
-    assert [grant.who for grant in answer.mine] == ["cat"]

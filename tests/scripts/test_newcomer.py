@@ -45,25 +45,3 @@ def test_a_waiter_of_another_session_goes_first(lapsed: Scripts, wait: bool) -> 
     assert isinstance(answer, Queued if wait else Busy)
     assert not answer.mine
     assert list(holders(lapsed)) == ["ben"]
-
-
-@both_ways
-def test_a_waiter_that_cannot_be_reached_is_passed_over_for_a_newcomer(lapsed: Scripts, wait: bool) -> None:
-    with listening(lapsed, "home") as inbox:
-        lapsed.granted("cat", wait=wait)
-        assert inbox.texts() == []
-    assert list(holders(lapsed)) == ["cat"]
-    assert line(lapsed, "early") == ["ben"]
-
-
-@both_ways
-def test_a_waiter_that_asks_again_gets_its_own_turn(lapsed: Scripts, wait: bool) -> None:
-    answer = lapsed.granted("ben", session="early", wait=wait)
-    assert answer.fence == fence_of(lapsed, "ben")
-    assert line(lapsed, "early") == sessions(lapsed) == []
-
-
-def test_a_newcomer_with_an_old_ticket_goes_before_later_waiters(lapsed: Scripts) -> None:
-    with listening(lapsed, "early") as inbox:
-        lapsed.granted("cat", session="home", ticket=5)
-        assert inbox.texts() == []

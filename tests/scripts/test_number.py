@@ -11,36 +11,13 @@ from redis import Redis
 from aiolocks._core.modes import SHARED
 from bench.crowded import _hold
 from tests.scripts import older
-from tests.scripts.calls import TTL, Busy, Scripts, on_server, token
-from tests.scripts.states import fence_of, holders, lapse, now_us, pttl, set_last_fence
+from tests.scripts.calls import DAY_MS, FAR, TTL, Busy, Scripts, on_server, token
+from tests.scripts.states import holders, lapse, now_us, pttl, set_last_fence
 from tests.scripts.test_costs import _cost
-
-_DAY_MS = 86_400_000
-_FAR = 9_000_000_000_000_000
 
 
 def _kept(semaphore: Scripts) -> list[int]:
     return [int(number) for number in semaphore.redis.hget(semaphore.key("meta"), "used").split()]
-
-
-@on_server
-@pytest.mark.parametrize("permits", [1, 2])
-@pytest.mark.parametrize("others", [0, 1, 1_500])
-def test_a_pair_takes_at_most_twelve_commands(backend: Redis, others: int, permits: int) -> None:
-    """Ten in the scripts, and twice EVALSHA; whatever others hold. The least of three pairs.
-
-    The hash is kept alive once a minute, and the set needs a longer life from time to time.
-    """
-    semaphore = Scripts(backend, "semaphore", limit=10_000)
-    for number in range(others):
-        semaphore.granted(f"h{number}h", permits=permits)
-
-    def pair() -> None:
-        semaphore.granted("ann", permits=permits)
-        semaphore.release("ann", permits=permits)
-
-    pair()
-    assert min(_cost(semaphore, pair).total() for _ in range(3)) <= 10
 
 
 def test_the_largest_weight_and_ttl_are_known_after_all_leases_ran_out_together(semaphore: Scripts) -> None:
@@ -52,14 +29,6 @@ def test_the_largest_weight_and_ttl_are_known_after_all_leases_ran_out_together(
     assert _kept(semaphore)[:2] == [1, 1]
 
 
-def test_the_number_is_written_with_each_grant(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    fence = semaphore.granted("ben").fence
-    assert _kept(semaphore)[:3] == [3, 2, fence]
-    semaphore.release("ann", permits=2)
-    assert _kept(semaphore)[:3] == [1, 1, fence]
-
-
 def test_what_an_older_version_granted_counts(semaphore: Scripts) -> None:
     """It released one holder and granted another: as many as before, but with other weights."""
     semaphore.granted("ann")
@@ -68,16 +37,6 @@ def test_what_an_older_version_granted_counts(semaphore: Scripts) -> None:
     older.grant(semaphore, "cat", permits=2)
     assert isinstance(semaphore.grant("dan", wait=False), Busy)
     assert semaphore.statistics().permits == 3
-
-
-def test_what_an_older_version_granted_counts_when_one_of_ours_releases(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    older.grant(semaphore, "cat", permits=2)
-    semaphore.release("ann")
-    assert semaphore.statistics().permits == 2
-    assert isinstance(semaphore.grant("dan", permits=2, wait=False), Busy)
-    older.grant(semaphore, "eve")
-    assert isinstance(semaphore.grant("dan", wait=False), Busy)
 
 
 def test_what_an_older_version_released_can_be_had(semaphore: Scripts) -> None:
@@ -110,16 +69,6 @@ def test_a_holder_of_which_nothing_is_known_counts_as_the_largest_weight(semapho
     semaphore.redis.hdel(semaphore.key("meta"), token("ann"), "used")
     assert isinstance(semaphore.grant("ben", permits=2, wait=False), Busy)
     semaphore.granted("cat")
-
-
-def test_a_holder_counted_as_the_largest_weight_gives_that_back_though_a_larger_came_since(semaphore: Scripts) -> None:
-    """What it was counted as is what comes back: never more than that."""
-    semaphore.resize(10)
-    semaphore.granted("ann")
-    semaphore.redis.hdel(semaphore.key("meta"), token("ann"), "used")
-    semaphore.granted("ben", permits=5)
-    semaphore.release("ann")
-    assert semaphore.statistics().permits == 5
 
 
 @on_server
@@ -158,15 +107,6 @@ def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_in_for
     assert semaphore.statistics().permits == 4
 
 
-def test_a_set_that_was_deleted_is_made_again_with_an_expiry(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.granted("ben")
-    semaphore.redis.delete(semaphore.keys.base)
-    semaphore.granted("cat")
-    assert 0 < semaphore.redis.pttl(semaphore.keys.base) <= TTL
-    assert fence_of(semaphore, "cat") == semaphore.statistics().fence
-
-
 @pytest.mark.parametrize("weights", [[2, 1], [1, 1], [12, 9, 1], [3]])
 @pytest.mark.parametrize("limit", [1, 100])
 def test_counting_again_finds_every_permit(backend: Redis, weights: list[int], limit: int) -> None:
@@ -187,18 +127,6 @@ def test_thousands_of_permits_are_counted_again_one_by_one(semaphore: Scripts) -
     semaphore.resize(3_000)
     semaphore.redis.hset(semaphore.key("meta"), token("h7h"), "5 7")
     assert semaphore.statistics().permits == 2_203
-
-
-def test_what_was_counted_for_a_holder_of_which_nothing_is_known_comes_back_when_it_runs_out(
-    semaphore: Scripts,
-) -> None:
-    semaphore.granted("ann")
-    semaphore.granted("ben", permits=2)
-    semaphore.redis.hdel(semaphore.key("meta"), token("ann"), "used")
-    assert semaphore.statistics().permits == 4
-    lapse(semaphore, "ann")
-    assert semaphore.statistics().permits == 2
-    semaphore.granted("cat")
 
 
 def test_counting_again_forgets_nothing_of_the_longest_lease(semaphore: Scripts) -> None:
@@ -242,36 +170,28 @@ def test_no_one_comes_beside_a_holder_of_whom_nothing_is_known_though_another_as
     semaphore.granted("cat", permits=8)
 
 
-def test_a_lone_holder_that_asks_again_after_the_hash_was_deleted_leaves_the_rest_to_others(semaphore: Scripts) -> None:
-    semaphore.granted("ann")
-    semaphore.redis.delete(semaphore.key("meta"))
-    semaphore.granted("ann")
-    semaphore.granted("ben", permits=2)
-    assert semaphore.statistics().permits == 3
-
-
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
 def test_the_set_that_redis_removed_takes_neither_limit_nor_fencing_token_along(exclusive: Scripts) -> None:
     """All leases ran out together, and whatever comes next drops what was known of their holders."""
     if exclusive.kind == "semaphore":
         exclusive.resize(5)
     exclusive.granted("ann")
-    set_last_fence(exclusive, _FAR)
+    set_last_fence(exclusive, FAR)
     exclusive.redis.delete(exclusive.keys.base)
     counted = exclusive.statistics()
-    assert (counted.permits, counted.holders, counted.fence) == (0, 0, _FAR)
+    assert (counted.permits, counted.holders, counted.fence) == (0, 0, FAR)
     assert counted.limit == (5 if exclusive.kind == "semaphore" else 0)
-    assert _DAY_MS - 60_000 < pttl(exclusive, exclusive.key("meta")) <= _DAY_MS
-    assert exclusive.granted("ben").fence == _FAR + 1
+    assert DAY_MS - 60_000 < pttl(exclusive, exclusive.key("meta")) <= DAY_MS
+    assert exclusive.granted("ben").fence == FAR + 1
     assert exclusive.statistics().permits == 1
 
 
 def test_what_is_left_of_a_set_that_ran_out_lasts_twice_as_long_as_its_longest_lease(semaphore: Scripts) -> None:
     """A clock that stepped back may make that lease last for as long again, and its fencing token must be known."""
-    semaphore.granted("ann", ttl_ms=3 * _DAY_MS)
+    semaphore.granted("ann", ttl_ms=3 * DAY_MS)
     semaphore.redis.delete(semaphore.keys.base)
     assert semaphore.statistics().holders == 0
-    assert 6 * _DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= 6 * _DAY_MS
+    assert 6 * DAY_MS - 60_000 < pttl(semaphore, semaphore.key("meta")) <= 6 * DAY_MS
 
 
 @on_server

@@ -5,6 +5,7 @@ Counted in commands, at sizes far beyond what one script may do. How long script
 
 import pytest
 
+from aiolocks._core.modes import SHARED
 from aiolocks._grantors.wait_queue import _MAX_WAITERS
 from bench.crowded import Situation, situations
 from tests.scripts.calls import MORE, Busy, Scripts, entry, on_server, token, told_either_way
@@ -16,7 +17,6 @@ _MOST = 1_100
 """Commands of one script: about a dozen for each entry that is looked at, or three for each waiter in a re-check."""
 
 _EVERY = {f"{each.kind}: {each.called}": each for each in situations(_MAX_WAITERS)}
-READ = 3
 
 
 @on_server
@@ -74,7 +74,7 @@ def test_readers_come_in_by_fifties_and_more_is_said_only_where_one_is_left(rwlo
     rwlock.granted("ann")
     waiters = [f"w{number:03}w" for number in range(count)]
     for who in waiters:
-        rwlock.queued(who, permits=READ)
+        rwlock.queued(who, permits=SHARED)
     mine = rwlock.release("ann").mine
     assert [grant.who for grant in mine] == waiters[:50] + ["more"] * (count > 50)
     assert line(rwlock) == waiters[50:]
@@ -113,7 +113,7 @@ def test_leases_that_ran_out_are_dropped_by_five_hundreds(semaphore: Scripts) ->
 def test_a_lease_that_ran_out_is_none_though_it_was_not_dropped_yet(backend: object, kind: str, verb: str) -> None:
     """It is the last of many; until it is dropped, nobody else has what it had, and it does not have it either."""
     scripts = Scripts(backend, kind, limit=2_000)  # type: ignore[arg-type]
-    scripts.granted("zoe", permits=1 if kind == "semaphore" else READ)
+    scripts.granted("zoe", permits=1 if kind == "semaphore" else SHARED)
     _lapsed(scripts, 1_200, "1" if kind == "semaphore" else "3")
     last = f"w{1_199:04}w"
     if verb == "renew":
@@ -122,7 +122,7 @@ def test_a_lease_that_ran_out_is_none_though_it_was_not_dropped_yet(backend: obj
         assert not scripts.release(last).ended
     else:
         before = int(scripts.redis.hget(scripts.key("meta"), "fence"))
-        answer = scripts.grant(last, permits=1 if kind == "semaphore" else READ)
+        answer = scripts.grant(last, permits=1 if kind == "semaphore" else SHARED)
         assert getattr(answer, "fence", 0) > before or not hasattr(answer, "fence")
     assert scripts.statistics().holders == (2 if verb == "grant" else 1)
 
@@ -133,15 +133,3 @@ def _lapsed(scripts: Scripts, count: int, share: str) -> None:
     scripts.redis.zadd(scripts.keys.base, {token(name): number + 1 for number, name in enumerate(names)})
     scripts.redis.hset(scripts.key("meta"), "fence", "7", mapping={token(name): f"{share} 7" for name in names})
     scripts.redis.hdel(scripts.key("meta"), "used")
-
-
-def test_a_refusal_of_too_much_costs_no_one_behind_it_the_turn(full: Scripts) -> None:
-    for number in range(60):
-        full.queued(f"w{number:03}w", permits=3)
-    full.queued("zoe")
-    with listening(full, "home") as inbox:
-        assert full.resize(2)[1][-1] == MORE
-        assert inbox.texts() == [], "what the reply says is not said by a message"
-    released = full.release("ann", permits=3)
-    assert [grant.who for grant in full.all_of(released.mine)][-1] == "zoe"
-    assert full.recheck(entry("zoe")).answers[0] < 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import LIFE, TTL, Busy, QueuedBeside, Scripts, told_either_way
+from tests.scripts.calls import LIFE, TTL, Scripts, told_either_way
 from tests.scripts.states import die, keys, line, listening, now_us, pttl, sessions, tickets
 
 _HOUR_US = 3_600_000_000
@@ -31,32 +31,6 @@ def _two_sessions_wait(scripts: Scripts) -> int:
         scripts.queued(who, session=session)
     _clock_steps_back(scripts)
     return max(tickets(scripts, "away").values())
-
-
-def test_a_waiter_stands_in_its_session_and_the_session_in_the_queue_by_the_servers_time(held: Scripts) -> None:
-    before = now_us(held)
-    ticket = held.queued("ben").ticket
-    assert before <= ticket <= now_us(held)
-    assert tickets(held) == {"ben": ticket}
-    assert held.redis.zscore(held.key("queue"), "home") == ticket
-
-
-def test_a_request_sent_twice_is_queued_once(held: Scripts) -> None:
-    first = held.queued("ben").ticket
-    held.queued("cat")
-    assert held.queued("ben").ticket == held.queued("ben", ticket=5).ticket == first
-    assert line(held) == ["ben", "cat"]
-
-
-def test_a_session_stands_where_its_first_waiter_stands(held: Scripts) -> None:
-    old = held.queued("ben", session="home").ticket
-    held.queued("cat", session="away")
-    held.queued("dan", session="home")
-    assert sessions(held) == ["home", "away"]
-    held.release("ben", session="home")
-    assert sessions(held) == ["away", "home"]
-    held.queued("ben", ticket=old)
-    assert (sessions(held), line(held)) == (["home", "away"], ["ben", "dan"])
 
 
 def test_a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place(held: Scripts) -> None:
@@ -90,27 +64,6 @@ def test_a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock
 ) -> None:
     last = _two_sessions_wait(held)
     assert [held.queued(who, session=session).ticket for who in ("b2", "b3")] == [last + 1, last + 2]
-
-
-def test_a_newcomer_stands_behind_every_waiter_though_the_queue_shows_only_older_ones(held: Scripts) -> None:
-    last = _two_sessions_wait(held)
-    for who, session in (("a1", "away"), ("b1", "home")):  # they came long before the others, and before the step
-        held.redis.zadd(held.key("waiters", session=session), {held.entry(who): 1})
-        held.redis.zadd(held.key("queue"), {session: 1})
-    assert held.queued("b2", session="home").ticket == last + 1
-
-
-def test_a_newcomer_stands_behind_a_session_that_was_passed_over_after_the_clock_stepped_back(held: Scripts) -> None:
-    """W2: its next re-check puts it back, with the tickets that it had."""
-    last = _two_sessions_wait(held)
-    held.redis.zrem(held.key("queue"), "away")
-    assert held.queued("b2", session="home").ticket == last + 1
-
-
-@pytest.mark.parametrize("exclusive", ["lock", "semaphore"], indirect=True)
-def test_a_newcomer_with_a_short_answer_stands_behind_every_waiter_after_the_clock_stepped_back(held: Scripts) -> None:
-    last = _two_sessions_wait(held)
-    assert held.grant("b2", session="home", brief=True) == QueuedBeside(last + 1)
 
 
 def test_the_newest_ticket_is_written_down_for_a_day_and_never_falls(held: Scripts) -> None:
@@ -155,14 +108,6 @@ def test_the_answer_names_the_last_fencing_token(exclusive: Scripts) -> None:
     """W5: whoever waits believes no grant that is older than this."""
     fence = exclusive.granted("ann").fence
     assert exclusive.queued("ben").fence == fence
-
-
-@pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
-def test_a_session_that_was_passed_over_is_in_the_queue_again_when_it_only_asks(held: Scripts) -> None:
-    held.queued("ben")
-    held.redis.delete(held.key("queue"))
-    assert isinstance(held.grant("cat", wait=False), Busy)
-    assert (sessions(held), line(held)) == (["home"], ["ben"])
 
 
 def test_the_answer_names_the_last_fencing_token_though_another_library_holds_it(lock: Scripts) -> None:

@@ -7,8 +7,7 @@ import pytest
 from redis import Redis
 
 from aiolocks._redis.scripts import load
-
-DAY_MS = 86_400_000
+from tests.scripts.calls import DAY_MS
 
 
 def propose(backend: Redis, token: str, number: int) -> int:
@@ -16,24 +15,9 @@ def propose(backend: Redis, token: str, number: int) -> int:
     return answer
 
 
-def test_a_token_is_accepted_if_none_larger_was_and_refused_with_that_otherwise(backend: Redis) -> None:
-    assert [propose(backend, "one", 7) for _ in range(2)] == [0, 0]
-    assert propose(backend, "two", 8) == 0
-    assert propose(backend, "one", 7) == 8
-
-
 def test_the_same_token_is_refused_to_another_caller(backend: Redis) -> None:
     propose(backend, "one", 7)
     assert propose(backend, "two", 7) == 7
-
-
-def test_the_servers_own_grants_go_on_from_what_was_accepted_and_are_never_set_back(backend: Redis) -> None:
-    backend.set("fence", 5)
-    propose(backend, "one", 7)
-    assert backend.get("fence") == b"7"
-    backend.set("fence", 9)
-    assert propose(backend, "one", 8) == 0
-    assert backend.get("fence") == b"9"
 
 
 @pytest.mark.parametrize("number", [1_763_733_600_000_000, 2**53 - 1])

@@ -5,12 +5,13 @@ That is a primary which has become a replica, one that has lost its replicas, an
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import pytest
 from redis.exceptions import ResponseError
 
 from tests.scripts.calls import Scripts, on_server
-from tests.scripts.states import configured, contents, lapse, listening
+from tests.scripts.states import configured, contents, demoted, lapse, listening
 
 pytestmark = on_server
 
@@ -27,21 +28,6 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
 
 
 @contextmanager
-def _too_few_replicas(scripts: Scripts) -> Iterator[None]:
-    with configured(scripts, min_replicas_to_write=1):
-        yield
-
-
-@contextmanager
-def _demoted(scripts: Scripts) -> Iterator[None]:
-    scripts.redis.replicaof("127.0.0.1", "1")
-    try:
-        yield
-    finally:
-        scripts.redis.replicaof("NO", "ONE")
-
-
-@contextmanager
 def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
     """Refuse writes for such a reason, and check that it is the one that the block's only error states."""
     refuse, text = _REFUSALS[refusal]
@@ -50,8 +36,8 @@ def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
 
 
 _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], str]] = {
-    "too few replicas": (_too_few_replicas, "(?i)not enough good replicas to write"),
-    "demoted": (_demoted, "(?i)can't write against a read only replica"),
+    "too few replicas": (partial(configured, min_replicas_to_write=1), "(?i)not enough good replicas to write"),
+    "demoted": (demoted, "(?i)can't write against a read only replica"),
 }
 
 

@@ -50,17 +50,3 @@ def test_a_renewal_keeps_what_a_semaphore_knows_of_its_holders(semaphore: Script
     semaphore.redis.pexpire(semaphore.key("meta"), 1_000)
     semaphore.renew("ann", 10 * TTL)
     assert pttl(semaphore, semaphore.key("meta")) > 10 * TTL
-
-
-def test_a_renewal_keeps_the_holders_as_long_as_the_longest_lease(semaphore: Scripts) -> None:
-    semaphore.granted("ann", ttl_ms=2 * TTL)
-    semaphore.granted("ben", ttl_ms=TTL)
-    semaphore.renew("ben", TTL)
-    assert pttl(semaphore, semaphore.keys.base) > TTL
-
-
-def test_a_renewal_for_longer_than_any_lease_before_is_remembered(semaphore: Scripts) -> None:
-    """The longest TTL ever is what scores are compared with after the clock stepped back."""
-    semaphore.granted("ann")
-    semaphore.renew("ann", 5 * TTL)
-    assert semaphore.redis.hget(semaphore.key("meta"), "ttl") == b"%d" % (5 * TTL)

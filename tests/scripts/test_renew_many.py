@@ -1,11 +1,9 @@
 """`renew_many` extends each of many leases as `renew` would, or leaves it to that; one does no other any harm (W21)."""
 
 import pytest
-from redis import Redis
 
-from aiolocks._core.modes import SHARED
-from tests.scripts.calls import TTL, Kind, Scripts, on_server
-from tests.scripts.states import configured, fence_of, holders, lapse, pttl
+from tests.scripts.calls import TTL, Scripts, on_server
+from tests.scripts.states import configured, holders, pttl
 
 SHORT = 5_000
 MOST = 100
@@ -40,15 +38,6 @@ def test_every_lease_is_extended_for_its_holder(exclusive: Scripts) -> None:
         assert pttl(one, one.keys.base) > TTL - 2_000
 
 
-def test_each_is_extended_to_its_own_ttl_and_keeps_its_fencing_token(exclusive: Scripts) -> None:
-    first, second, *_ = _several(exclusive)
-    before = fence_of(first, "ann"), fence_of(second, "ann")
-    assert exclusive.renew_many((first, "ann", TTL), (second, "ann", 2 * SHORT)) == [True, True]
-    assert _left(first) > TTL - 2_000
-    assert 2 * SHORT - 2_000 < _left(second) <= 2 * SHORT
-    assert (fence_of(first, "ann"), fence_of(second, "ann")) == before
-
-
 def test_none_is_shortened(exclusive: Scripts) -> None:
     first, second, *_ = _several(exclusive)
     assert first.renew("ann", TTL)
@@ -65,16 +54,6 @@ def test_another_s_lease_is_not_extended_and_the_others_are(exclusive: Scripts, 
     assert list(holders(second)) == ["ann"]
     assert _left(second) <= SHORT
     assert min(_left(first), _left(third)) > TTL - 2_000
-
-
-def test_renewing_many_makes_no_lease_that_ran_out_or_never_was(exclusive: Scripts) -> None:
-    first, second, third, *_ = _several(exclusive)
-    lapse(second, "ann")
-    never = exclusive.named("never")
-    asked = [(first, "ann", TTL), (second, "ann", TTL), (never, "ann", TTL), (third, "ann", TTL)]
-    assert exclusive.renew_many(*asked) == [True, False, False, True]
-    assert max(holders(second).values(), default=0) <= 0
-    assert holders(never) == {}
 
 
 def test_a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed(exclusive: Scripts) -> None:
@@ -95,13 +74,6 @@ def test_what_is_known_of_the_holders_may_be_of_another_type(semaphore: Scripts)
     assert semaphore.renew_many(*asked) == [True, False, True]
 
 
-def test_asked_for_twice_it_is_done_twice(exclusive: Scripts) -> None:
-    first, second, *_ = _several(exclusive)
-    asked = [(first, "ann", TTL), (first, "ann", TTL), (second, "ann", TTL)]
-    for _ in range(2):
-        assert exclusive.renew_many(*asked) == [True] * 3
-
-
 @on_server
 def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     several = _several(exclusive)
@@ -110,28 +82,11 @@ def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     assert min(map(_left, several)) > TTL - 2_000
 
 
-@pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
-def test_of_the_holders_of_one_name_those_who_ask_are_renewed(backend: Redis, kind: Kind, share: int) -> None:
-    one = Scripts(backend, kind, limit=3)
-    for who in ("ann", "ben", "cat"):
-        one.granted(who, permits=share)
-    _shorten(one)
-    assert one.renew_many((one, "ann", TTL), (one, "cat", TTL)) == [True, True]
-    assert min(_left(one, "ann"), _left(one, "cat")) > TTL - 2_000
-    assert _left(one, "ben") <= SHORT
-
-
 def test_what_a_semaphore_knows_of_its_holders_outlives_them(semaphore: Scripts) -> None:
     (one,) = _several(semaphore, 1)
     one.redis.pexpire(one.key("meta"), 1_000)
     assert semaphore.renew_many((one, "ann", TTL)) == [True]
     assert pttl(one, one.key("meta")) > 2 * TTL
-
-
-def test_a_ttl_longer_than_any_before_is_left_to_the_script_that_writes_it_down(semaphore: Scripts) -> None:
-    (one,) = _several(semaphore, 1)
-    assert semaphore.renew_many((one, "ann", 2 * TTL)) == [False]
-    assert _left(one) <= SHORT
 
 
 def test_a_lock_with_a_plain_token_is_renewed_with_many_and_stays_plain(lock: Scripts) -> None:

@@ -11,8 +11,6 @@ from aiolocks._core.modes import SHARED
 from tests.scripts.calls import TTL, Scripts
 from tests.scripts.states import keys, lapse, pttl
 
-_HOUR_MS = 3_600_000
-
 
 def _endless(scripts: Scripts) -> list[bytes]:
     return [key for key in keys(scripts) if pttl(scripts, key) == -1]
@@ -23,36 +21,15 @@ def _residue(scripts: Scripts, *buried: str) -> set[bytes]:
     return {kept, *(scripts.key("tombstone", who=who) for who in buried)}
 
 
-def test_a_lease_and_its_release_leave_residue_only(exclusive: Scripts) -> None:
+def test_releases_and_undone_requests_leave_residue_and_tombstones_that_end(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.release("ann")
     assert set(keys(exclusive)) == _residue(exclusive)
-    assert _endless(exclusive) == []
-
-
-def test_waiters_that_give_up_leave_residue_only(awaited: Scripts) -> None:
-    awaited.queued("cat")
-    awaited.release("ben", session="away")
-    awaited.release("cat")
-    awaited.release("ann")
-    assert set(keys(awaited)) == {*_residue(awaited), awaited.key("highest")}
-    assert 23 * _HOUR_MS < pttl(awaited, awaited.key("highest")) <= 24 * _HOUR_MS
-
-
-def test_undone_requests_leave_tombstones_that_end(exclusive: Scripts) -> None:
     exclusive.granted("ann")
     exclusive.release("ann", tombstone_ms=60_000)
     exclusive.release("ben", tombstone_ms=60_000)
     assert set(keys(exclusive)) == _residue(exclusive, "ann", "ben")
     assert _endless(exclusive) == []
-
-
-def test_the_meta_key_names_no_holder_when_the_name_is_free(semaphore: Scripts) -> None:
-    semaphore.granted("ann", permits=2)
-    semaphore.granted("ben")
-    semaphore.release("ann", permits=2)
-    semaphore.release("ben")
-    assert set(semaphore.redis.hkeys(semaphore.key("meta"))) == {b"limit", b"fence", b"weight", b"ttl"}
 
 
 def test_the_residue_of_a_short_lease_outlives_it(exclusive: Scripts) -> None:

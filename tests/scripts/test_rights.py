@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from redis import Redis
 
-from tests.scripts.calls import LIFE, Busy, Grant, Refused, Scripts, poller, token, told_either_way_on_server
+from tests.scripts.calls import LIFE, Busy, Grant, Refused, Scripts, poller, told_either_way_on_server
 from tests.scripts.states import holders, keys, lapse, limited_user, line, listening, pttl, sessions, tickets
 
 pytestmark = told_either_way_on_server
@@ -20,15 +20,6 @@ def limited(request: pytest.FixtureRequest, backend: Redis) -> Iterator[Redis]:
     """A client of a user that lacks rights."""
     with limited_user(backend, *_LACKS[request.param]) as client:
         yield client
-
-
-def test_a_user_with_the_readmes_rights_acquires_renews_and_releases(exclusive: Scripts, limited: Redis) -> None:
-    mine = exclusive.over(limited)
-    fence = mine.granted("ann").fence
-    assert mine.renew("ann")
-    assert mine.granted("ann").fence == fence
-    assert mine.release("ann").ended
-    assert holders(exclusive) == {}
 
 
 def test_a_user_with_the_readmes_rights_waits_and_rechecks(awaited: Scripts, limited: Redis) -> None:
@@ -96,26 +87,6 @@ def test_a_waiter_that_could_not_be_woken_keeps_its_place_and_gets_its_turn_by_i
     assert list(holders(awaited)) == ["ben"]
 
 
-def test_a_waiter_that_could_not_be_woken_keeps_no_other_waiter_waiting(awaited: Scripts, limited: Redis) -> None:
-    mine = awaited.over(limited)
-    mine.queued("cat")
-    assert [grant.who for grant in mine.release("ann").mine] == ["cat"]
-    assert sessions(awaited) == []
-
-
-def test_a_semaphore_counts_all_others_after_it_could_not_tell_one(semaphore: Scripts, limited: Redis) -> None:
-    """What comes back is what that one asked for, whatever the releaser had."""
-    semaphore.resize(10)
-    semaphore.granted("zoe", permits=2)
-    semaphore.granted("ann", permits=8)
-    semaphore.queued("ben", session="away")
-    with listening(semaphore, "away"):
-        semaphore.over(limited).release("ann", permits=8)
-    assert not semaphore.redis.hexists(semaphore.key("meta"), token("ben"))
-    assert semaphore.statistics().permits == 2
-    assert isinstance(semaphore.grant("cat", permits=9, wait=False), Busy)
-
-
 def test_a_user_with_the_readmes_rights_resizes_and_refuses(semaphore: Scripts, limited: Redis) -> None:
     mine = semaphore.over(limited)
     mine.granted("ann", permits=3)
@@ -126,21 +97,3 @@ def test_a_user_with_the_readmes_rights_resizes_and_refuses(semaphore: Scripts, 
     assert mine.grant("dan", permits=3) == Refused(2)
     assert isinstance(mine.grant("dan", wait=False), Busy)
     assert line(semaphore, "away") == line(semaphore) == []
-
-
-def test_a_user_with_the_readmes_rights_pauses_and_resumes(semaphore: Scripts, limited: Redis) -> None:
-    mine = semaphore.over(limited)
-    assert mine.pause(60_000) == (60_000, [])
-    semaphore.queued("ben", session="away")
-    mine.queued("cat")
-    with listening(semaphore, "away"):
-        mine.pause(60_000)
-        ended, given = mine.pause(0)
-    assert (ended, [grant.who for grant in given][:1]) == (1, ["cat"])
-
-
-def test_it_hands_over_what_a_higher_limit_frees_to_its_own_session(semaphore: Scripts, limited: Redis) -> None:
-    mine = semaphore.over(limited)
-    mine.granted("ann", permits=3)
-    mine.queued("ben")
-    assert [grant.who for grant in mine.resize(4)[1]] == ["ben"]

@@ -33,13 +33,6 @@ def value(backend: Redis) -> Value:
     return Value(backend)
 
 
-def test_a_version_names_the_write_that_made_it(value: Value) -> None:
-    outcome, version = value.write("one", value.read()[1], "w1")
-    assert outcome == DONE
-    assert version.startswith(b"w1-")
-    assert value.read() == (b"one", version)
-
-
 def test_a_write_that_is_sent_again_is_done_once_also_after_another(value: Value) -> None:
     nothing = value.read()[1]
     first = value.write("one", nothing, "w1")
@@ -49,26 +42,12 @@ def test_a_write_that_is_sent_again_is_done_once_also_after_another(value: Value
     assert value.read() == (b"two", second[1])
 
 
-def test_a_late_copy_of_a_write_does_not_restore_what_was_deleted(value: Value) -> None:
-    nothing = value.read()[1]
-    value.write("one", nothing, "w1")
-    value.redis.delete("value")
-    assert value.write("one", nothing, "w1")[0] == DONE
-    assert value.read() == (None, nothing)
-
-
 def test_a_conflict_changes_nothing_and_says_what_it_found(value: Value) -> None:
     nothing = value.read()[1]
     _, version = value.write("one", nothing, "w1")
     before = {key: value.redis.get(key) for key in value.redis.scan_iter()}
     assert value.write("two", nothing, "w2") == (CONFLICT, version)
     assert {key: value.redis.get(key) for key in value.redis.scan_iter()} == before
-
-
-def test_a_value_that_another_program_wrote_has_the_same_version_each_time(value: Value) -> None:
-    value.redis.set("value", b"\0\xff")
-    assert value.read() == value.read()
-    assert value.write("mine", value.read()[1], "w1")[0] == DONE
 
 
 def test_values_that_differ_have_versions_that_differ(value: Value) -> None:
@@ -94,21 +73,3 @@ def test_a_write_that_says_nothing_of_an_end_keeps_the_one_there_is(value: Value
     value.redis.persist("value")
     value.write("three", value.read()[1], "w3")
     assert value.redis.pttl("value") == -1
-
-
-def test_once_the_mark_has_lapsed_a_reader_may_write_over_the_value_it_read_and_no_other(value: Value) -> None:
-    _, version = value.write("one", value.read()[1], "w1")
-    value.redis.delete("mark")
-    outcome, version = value.write("two", version, "w2")
-    assert outcome == DONE
-    value.redis.delete("mark")
-    value.redis.set("value", "uno")
-    assert value.write("three", version, "w3") == (CONFLICT, value.read()[1])
-
-
-def test_a_value_that_was_another_meanwhile_is_another_version(value: Value) -> None:
-    """Somebody else wrote, and whoever leaves no mark then put back what there was."""
-    _, first = value.write("one", value.read()[1], "w1")
-    value.write("two", first, "w2")
-    value.redis.set("value", "one")
-    assert value.write("three", first, "w3")[0] == CONFLICT

@@ -103,19 +103,13 @@ def test_no_script_touches_a_key_of_another_type(backend: Redis, kind: Kind, fie
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_free_lock_whose_fencing_token_is_spoilt_is_not_granted(lock: Scripts, wait: bool) -> None:
-    _spoil(lock, lock.key("fence"))
-    before = contents(lock)
-    with pytest.raises(ResponseError, match="wrong kind of value"):
-        lock.grant("ann", wait=wait)
-    assert contents(lock) == before
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_free_one_whose_queue_is_spoilt_is_not_granted(exclusive: Scripts, wait: bool) -> None:
+@pytest.mark.parametrize("field", ["fence", "queue"])
+def test_a_free_one_whose_fencing_token_or_queue_is_spoilt_is_not_granted(
+    exclusive: Scripts, field: str, wait: bool
+) -> None:
     exclusive.granted("zoe")
     exclusive.release("zoe")
-    _spoil(exclusive, exclusive.key("queue"))
+    _spoil(exclusive, exclusive.key("meta" if field == "fence" and exclusive.kind != "lock" else field))
     before = contents(exclusive)
     with pytest.raises(ResponseError, match="wrong kind of value"):
         exclusive.grant("ann", wait=wait)

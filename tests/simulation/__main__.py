@@ -16,7 +16,7 @@ from .coverage import missing, table
 from .defects import DEFECTS, in_cluster, kinds_for, planted
 from .liveness import FOR_GOOD, explore, run_liveness
 from .run import run
-from .runner import command, find, run_seeds
+from .runner import Total, command, find, run_seeds
 
 
 def main() -> int:
@@ -58,21 +58,22 @@ def _run_liveness(seeds: range, defect: str | None) -> int:
     with planted(defect):
         total = explore(seeds)
     print(*(f"{count:>6}  {what}" for what, count in sorted(total.met.items()) if what.startswith(FOR_GOOD)), sep="\n")
-    print(f"{total.runs} seeds; {len(total.failed)} failed")
+    _tell_of(total, f"{total.runs} seeds", defect, liveness=True)
+    return bool(total.failed)
+
+
+def _tell_of(total: Total, seeds: str, defect: str | None, *, cluster: bool = False, liveness: bool = False) -> None:
+    print(f"{seeds}; {len(total.failed)} failed")
     for outcome in total.failed:
         print(f"\nseed {outcome.seed}:", *outcome.violations, sep="\n  ")
-        print(f"  replay: {command(outcome.seed, defect, liveness=True)}")
-    return bool(total.failed)
+        print(f"  replay: {command(outcome.seed, defect, cluster=cluster, liveness=liveness)}")
 
 
 def _run_many(seeds: range, jobs: int, defect: str | None, *, cluster: bool) -> int:
     total = run_seeds(seeds, jobs=jobs, defect=defect, cluster=cluster)
     print(table(total.met))
     speed = f"{total.took:.1f} s, {total.runs / total.took:.1f} per second"
-    print(f"\n{total.runs} seeds in {speed}; {len(total.failed)} failed")
-    for outcome in total.failed:
-        print(f"\nseed {outcome.seed}:", *outcome.violations, sep="\n  ")
-        print(f"  replay: {command(outcome.seed, defect, cluster=cluster)}")
+    _tell_of(total, f"\n{total.runs} seeds in {speed}", defect, cluster=cluster)
     unmet = missing(total.met, cluster=cluster)
     if unmet and not total.failed:
         print("never met:", ", ".join(unmet))

@@ -16,10 +16,8 @@ from .world import World
 NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 READ_ONLY = "READONLY You can't write against a read only replica."
 
-LONGEST_OPEN = 3.0
-"""Seconds for which a slot is held open at most."""
-
-_LONGEST_REFUSAL = 3.0
+_LONGEST = 3.0
+"""Seconds for which a slot is held open, and writes or all requests are refused, at most."""
 
 
 @final
@@ -94,7 +92,7 @@ class ClusterFaults(Striking):
             return
         world.meet("slot held open")
         self._cluster.begin_move(slot, target)
-        length = world.rng.choice([0.02, 0.3, LONGEST_OPEN]) * world.rng.random()
+        length = world.rng.choice([0.02, 0.3, _LONGEST]) * world.rng.random()
         for _ in range(world.rng.choice([0, 1, 3, 20])):
             world.after(length * world.rng.random(), self._migrate, slot)
         world.after(length, self._end_move, slot)
@@ -138,16 +136,9 @@ class ClusterFaults(Striking):
             return
         world.meet("primary killed")
         old, new = pair
-        node = cluster.nodes[old]
-        node.down = True
-        for wire in list(self._networks[old].wires):
-            wire.closed_by_server()
-        for socket in node.sockets():
-            node.close(socket)
-        node.flush_scripts()
+        self._networks[old].end_server()
         if world.chance(0.5):  # cluster-require-full-coverage, the default
-            others = set(range(len(cluster.nodes))) - {old, new}
-            cluster.silenced |= others
+            cluster.silenced |= set(range(len(cluster.nodes))) - {old, new}
         world.after(world.rng.choice([0.05, 0.5, 2.0]) * world.rng.random(), self._promote, old, new)
 
     def _promote(self, old: int, new: int) -> None:
@@ -166,10 +157,10 @@ class ClusterFaults(Striking):
         if not node.refusing:
             self._world.meet("read only for a while" if error == READ_ONLY else "too few replicas for a while")
             node.refusing = error
-            self._world.after(_LONGEST_REFUSAL * self._world.rng.random(), setattr, node, "refusing", "")
+            self._world.after(_LONGEST * self._world.rng.random(), setattr, node, "refusing", "")
 
     def _silence(self) -> None:
         number = self._world.rng.randrange(len(self._cluster.nodes))
         self._world.meet("cluster down for a while")
         self._cluster.silenced.add(number)
-        self._world.after(_LONGEST_REFUSAL * self._world.rng.random(), self._cluster.silenced.discard, number)
+        self._world.after(_LONGEST * self._world.rng.random(), self._cluster.silenced.discard, number)

@@ -175,12 +175,7 @@ class Faults(Striking):
         world, server = self._world, self._server
         world.meet("server restarted empty" if empty else "server restarted with its data")
         server.resume()
-        server.down = True
-        for wire in list(self._network.wires):
-            wire.closed_by_server()
-        for socket in server.sockets():
-            server.close(socket)
-        server.flush_scripts()
+        self._network.end_server()
         if empty:
             self._flush_data()
         world.after(world.rng.choice([0.01, 0.5, 2.0]) * world.rng.random(), setattr, server, "down", False)

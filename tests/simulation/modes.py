@@ -4,26 +4,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 
-from aiolocks._core.modes import (
-    EXCLUSIVE,
-    INTENT_EXCLUSIVE,
-    INTENT_SHARED,
-    SHARED,
-    SHARED_INTENT_EXCLUSIVE,
-    UPGRADE,
-    UPGRADEABLE,
-)
+from aiolocks._core.modes import EXCLUSIVE, SHARED, UPGRADE, UPGRADEABLE
 from aiolocks.testing import HistoryEvent
 from aiolocks.testing._history import Held, holds
-
-_TOGETHER = {
-    frozenset(pair)
-    for pair in [
-        (INTENT_SHARED, INTENT_SHARED), (INTENT_SHARED, INTENT_EXCLUSIVE), (INTENT_SHARED, SHARED),
-        (INTENT_SHARED, SHARED_INTENT_EXCLUSIVE), (INTENT_SHARED, UPGRADEABLE),
-        (INTENT_EXCLUSIVE, INTENT_EXCLUSIVE), (SHARED, SHARED), (SHARED, UPGRADEABLE),
-    ]
-}  # fmt: skip
+from tests.scripts.shared_model import GO_WITH
 
 _AS_GOOD_AS = {SHARED: {SHARED, UPGRADEABLE, EXCLUSIVE}}
 """What the server may have for a mode that somebody believes to hold: a downgrade is known here first."""
@@ -47,7 +31,7 @@ def together(one: tuple[str, int], other: tuple[str, int]) -> bool:
     for (token, mode), (grown, its_mode) in ((one, other), (other, one)):
         if its_mode == UPGRADE:
             return mode in (UPGRADEABLE, SHARED) and grown.startswith(token + "+")
-    return frozenset((one[1], other[1])) in _TOGETHER
+    return other[1] in GO_WITH[one[1]]
 
 
 def suffices(server: int, believed: int) -> bool:

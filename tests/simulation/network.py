@@ -107,6 +107,15 @@ class Network:
             wire.cut(nothing_more="from the server")
         self.server.execute(wire.socket, fields)
 
+    def end_server(self) -> None:
+        """End the server as a crash does: connections and loaded scripts are gone, and none is accepted."""
+        self.server.down = True
+        for wire in list(self.wires):
+            wire.closed_by_server()
+        for socket in self.server.sockets():
+            self.server.close(socket)
+        self.server.flush_scripts()
+
     def heal(self) -> None:
         self.weather = Weather(latency=self.weather.latency)
         self._healed = True

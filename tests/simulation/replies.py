@@ -29,9 +29,9 @@ class Replies:
     def note(self, name: Name, verb: str, asked: Asked, reply: Any, *, of_ghost: bool, sane: bool) -> None:
         """See what one script said; *of_ghost*: nobody hears it, as the network has repeated the request."""
         self._of_ghost, self._sane = of_ghost, sane
-        look = _LOOKS.get(verb)
+        look: Callable[..., None] | None = getattr(self, f"_{verb}", None)
         if look is not None:
-            look(self, name, asked.args, asked.more, whole(verb, reply))
+            look(name, asked.args, asked.more, whole(verb, reply))
 
     def _grant(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         meet = self._world.meet
@@ -123,14 +123,3 @@ class Replies:
         life = int(args["life_ms"]) / 1000
         name.tickets.setdefault(token, {})[session] = ticket
         name.waiting[token] = Waiter(ticket, session, heard_at, life, reachable)
-
-
-_LOOKS: dict[str, Callable[..., None]] = {
-    "grant": Replies._grant,
-    "recheck": Replies._recheck,
-    "release": Replies._release,
-    "renew": Replies._renew,
-    "downgrade": Replies._downgrade,
-    "resize": Replies._resize,
-    "pause": Replies._pause,
-}

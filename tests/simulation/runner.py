@@ -4,7 +4,8 @@ import gc
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from .coverage import missing
@@ -66,32 +67,16 @@ def run_seeds(
     total, begun = Total(), time.monotonic()
     seeds = list(seeds)
     batches = [(seeds[at : at + _BATCH], defect, cluster) for at in range(0, len(seeds), _BATCH)]
-    if jobs == 1:
-        outcomes: Iterator[list[Outcome]] = map(run_batch, batches)
-        _add_up(total, outcomes, begun, until_failed, longest, cluster=cluster)
-    else:
-        with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-            _add_up(total, pool.imap(run_batch, batches), begun, until_failed, longest, cluster=cluster)
-            pool.terminate()
+    with ExitStack() as undo:
+        several = undo.enter_context(multiprocessing.get_context("spawn").Pool(jobs)) if jobs > 1 else None
+        for outcomes in several.imap(run_batch, batches) if several is not None else map(run_batch, batches):
+            for outcome in outcomes:
+                total.add(outcome)
+            late = longest is not None and time.monotonic() - begun > longest
+            if len(total.failed) >= until_failed or (late and not missing(total.met, cluster=cluster)):
+                break
     total.took = time.monotonic() - begun
     return total
-
-
-def _add_up(
-    total: Total,
-    batches: Iterator[list[Outcome]],
-    begun: float,
-    until_failed: int,
-    longest: float | None,
-    *,
-    cluster: bool,
-) -> None:
-    for outcomes in batches:
-        for outcome in outcomes:
-            total.add(outcome)
-        late = longest is not None and time.monotonic() - begun > longest
-        if len(total.failed) >= until_failed or (late and not missing(total.met, cluster=cluster)):
-            return
 
 
 @dataclass(slots=True)

@@ -44,8 +44,7 @@ def test_each_marker_in_the_library_is_named_by_a_defect_and_each_defect_names_o
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "name",
-    [marked(name, pytest.mark.long) if name in SELDOM_MET else name for name in sorted(DEFECTS)],
+    "name", [marked(name, pytest.mark.long) if name in SELDOM_MET else name for name in sorted(DEFECTS)]
 )
 def test_each_defect_is_found(name: str) -> None:
     found = find(name, range(500))

@@ -3,7 +3,7 @@
 import pytest
 from redis import Redis
 
-from tests.scripts.calls import Granted, Scripts, Withdrawn
+from tests.scripts.calls import Scripts, Withdrawn
 from tests.scripts.states import die, line
 
 pytestmark = pytest.mark.redis
@@ -25,14 +25,6 @@ def test_permits_asked_for_twice_have_one_fencing_token(scripts: Scripts) -> Non
     fence = scripts.granted("ann").fence
     scripts.granted("ben")
     assert scripts.granted("ann").fence == fence
-
-
-@pytest.mark.parametrize("kind", ["semaphore"])
-def test_a_request_that_comes_while_its_token_holds_a_permit_puts_it_in_no_line(scripts: Scripts) -> None:
-    fence = scripts.granted("ann").fence
-    scripts.queued("ben")
-    assert scripts.grant("ann", brief=True) == Granted(fence)
-    assert line(scripts) == ["ben"]
 
 
 def test_a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing(scripts: Scripts) -> None:
