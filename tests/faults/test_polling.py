@@ -13,7 +13,6 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import wait_until_listening
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import wait_until_only_residue
-from tests.faults.support.turns import turns
 from tests.support.inside import polling
 from tests.support.network import until
 from tests.support.primitives import queued
@@ -82,21 +81,6 @@ async def test_a_right_that_is_given_later_is_found_and_used(redis: Redis, limit
     await asyncio.gather(*tasks)
     assert order == [0, 1, 2, 3, 4, 5]
     await wait_until_only_residue(redis, within=1.0)
-
-
-async def test_permits_are_kept_and_given_once_while_a_session_turns_to_polling_and_back(
-    redis: Redis, limited: Redis
-) -> None:
-    permits = [Semaphore(client, "turning", 3, ttl=20) for client in (redis, limited)]
-    async with turns(permits, tasks=8) as busy:
-        for _ in range(2):
-            await until(lambda: any(polling(limited)))
-            await set_user(redis, *MAY_SUBSCRIBE)
-            await until(lambda: not any(polling(limited)))
-            await busy.go_on()
-            await set_user(redis, "-subscribe", "resetchannels")
-    assert busy.most == 3
-    assert (await permits[0].statistics()).permits == 0
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
