@@ -13,7 +13,7 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.faults.support.residue import alive, wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within
-from tests.support.primitives import rows_where
+from tests.support.primitives import Acquirable, rows_where
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -40,31 +40,33 @@ with_either_watchdog = pytest.mark.parametrize("watchdog", ["task", "thread"])
 @with_either_watchdog
 @of_each_kind
 async def test_a_lease_whose_release_gets_lost_is_free_soon(
-    redis: Redis, proxy: FaultProxy, client: Redis, caplog: pytest.LogCaptureFixture,
+    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture,
     kind: str, watchdog: Literal["task", "thread"], how: str,
 ) -> None:  # fmt: skip
-    """It was the last thing that its session had to do, and the session must not end before that is done."""
+    """It is the last thing that its session has to do, and the session must not end before that is done."""
     entered = asyncio.Event()
 
-    async def hold() -> None:
-        async with KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog):
+    async def hold(lock: Acquirable) -> None:
+        async with lock:
             entered.set()
             if how == "block":
                 proxy.drop_next_request(LOST, "black_hole")
             else:
                 await asyncio.sleep(60)
 
-    if how == "by hand":
-        lease = await KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog).acquire()
-        proxy.drop_next_request(LOST, "black_hole")
-        assert await lease.release()
-    else:
-        holding = asyncio.create_task(hold())
-        await entered.wait()
-        if how == "cancelled block":
+    async with retrying(proxy) as client:
+        lock = KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog)
+        if how == "by hand":
+            lease = await lock.acquire()
             proxy.drop_next_request(LOST, "black_hole")
-            await cancelled(holding)
-        await asyncio.wait((holding,))
+            assert await lease.release()
+        else:
+            holding = asyncio.create_task(hold(lock))
+            await entered.wait()
+            if how == "cancelled block":
+                proxy.drop_next_request(LOST, "black_hole")
+                await cancelled(holding)
+            await asyncio.wait((holding,))
     await wait_until_only_residue(redis, within=SOON)
     assert caplog.records == [], "it was confirmed while the block was being left"
 
