@@ -11,8 +11,10 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock, Semaphore
+from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import connections, wait_until_only_residue
 from tests.faults.support.turns import Turns, turns
+from tests.support.inside import pool_connections
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 
@@ -94,3 +96,26 @@ async def test_a_thousand_tasks_on_one_default_client_need_few_connections(redis
             await asyncio.sleep(0.02)
         await work_of_all
     assert most == 2, "one for commands and one for wake-ups"
+
+
+@pytest.mark.parametrize("kind", [Lock, Semaphore])
+async def test_closing_the_client_while_a_lease_is_held_neither_ends_it_nor_reopens_the_pool(
+    redis: Redis, redis_url: str, kind: Kind
+) -> None:
+    ttl = 0.6
+    client = Redis.from_url(redis_url)
+    acquirable = make(kind, client, "kept", ttl=ttl)
+    await client.ping()
+    async with acquirable as lease:
+        open_before = len(await connections(redis))
+        await client.aclose()
+        assert len(await connections(redis)) == open_before - 1
+        await asyncio.sleep(2 * ttl)
+        lease.check()
+        waiter = asyncio.create_task(acquirable.acquire())  # even new requests leave the closed pool alone
+        await asyncio.sleep(0.1)
+        assert len(await connections(redis)) == open_before, "ours for wake-ups"
+    await (await waiter).release()
+    free, in_use = pool_connections(client.connection_pool)
+    assert not any(connection.is_connected for connection in free)
+    assert not in_use

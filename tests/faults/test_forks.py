@@ -1,9 +1,14 @@
-"""Programs that fork while they hold: a child ends as it says, keeps no link of its parent, and can end no lease."""
+"""After a fork a lease belongs to the parent alone: a child neither keeps it alive nor ends it, and keeps no link."""
+
+import time
 
 import pytest
 
+from aiolocks.sync import LockManager
 from tests.faults.support.programs import printed
+from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
+from tests.support.workers import spawn
 
 pytestmark = [
     pytest.mark.redis,
@@ -11,6 +16,51 @@ pytestmark = [
     pytest.mark.parametrize("watchdog", ["task", "thread"]),
     pytest.mark.parametrize("kind", ["Lock", "Semaphore"]),
 ]
+
+
+TTL = 2.0
+
+RENEWS = """
+import asyncio, os, sys, time
+from redis.asyncio import Redis
+from aiolocks import Lock, Semaphore
+
+async def main(url, kind, watchdog, ttl):
+    options = {"ttl": float(ttl), "watchdog": watchdog}
+    async with Redis.from_url(url) as redis:
+        lock = Lock(redis, "forked", **options) if kind == "Lock" else Semaphore(redis, "forked", 1, **options)
+        async with lock as lease:
+            await asyncio.sleep(0.5 * lease.remaining())  # it has been renewed
+            parent = os.getpid()
+            if os.fork() == 0:
+                while os.getppid() == parent:
+                    time.sleep(0.01)
+                time.sleep(2 * float(ttl))
+                os._exit(0)
+            await asyncio.sleep(2 * float(ttl))
+            print(lease.held, flush=True)
+            await asyncio.Event().wait()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_the_parent_keeps_its_lease_and_a_child_that_outlives_it_does_not(
+    server: RedisServer, kind: str, watchdog: str
+) -> None:
+    """F21: once the parent is dead, the child with its copies of the connections renews nothing."""
+    with (
+        spawn("-c", RENEWS, server.url, kind, watchdog, str(TTL)) as parent,
+        LockManager.from_url(server.url) as locks,
+    ):
+        lock = locks.lock("forked") if kind == "Lock" else locks.semaphore("forked", 1)
+        assert parent.line() == "True"
+        assert lock.locked()
+        parent.process.kill()
+        killed_at = time.monotonic()
+        while lock.locked():
+            assert_within(time.monotonic() - killed_at, TTL + SLACK * 0.2, "the child renews it")
+            time.sleep(0.01)
 
 
 EXIT = """

@@ -103,9 +103,7 @@ from aiolocks import LeaseLostError, LockManager
 async def main(url, seconds):
     async def function():
         print("runs", flush=True)
-        until = time.monotonic() + float(seconds)
-        while time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(float(seconds))
         return "first"
     async with LockManager.from_url(url, ttl=2) as locks:
         try:

@@ -43,9 +43,6 @@ async def test_a_subscription_that_was_lost_and_made_again_is_no_reason_to_poll(
         await (await waiting).release()
 
 
-MAY_SUBSCRIBE = ("+subscribe", "+unsubscribe", "&aiolocks:*")
-
-
 async def set_user(admin: Any, *rules: str) -> None:
     await admin.execute_command("ACL", "SETUSER", "deaf", *rules)
 
@@ -73,7 +70,7 @@ async def test_a_right_that_is_given_later_is_found_and_used(redis: Redis, limit
             tasks.append(asyncio.create_task(take(number)))
             await queued(Lock(redis, "given"), number + 1)
         await until(lambda: any(polling(limited)))
-        await set_user(redis, *MAY_SUBSCRIBE)
+        await set_user(redis, "+subscribe", "+unsubscribe", "&aiolocks:*")
         await until(lambda: not any(polling(limited)))
         await queued(Lock(redis, "given"), 6)
         while any(b":q:poll" in key for key in await redis.keys()):

@@ -68,7 +68,7 @@ async def test_a_lease_whose_release_gets_lost_is_free_soon(
                 await cancelled(holding)
             await asyncio.wait((holding,))
     await wait_until_only_residue(redis, within=SOON)
-    assert caplog.records == [], "it was confirmed while the block was being left"
+    assert how != "block" or caplog.records == [], "it was confirmed while the block was being left"
 
 
 async def test_a_block_whose_release_gets_lost_twice_is_free_soon(redis: Redis, proxy: FaultProxy) -> None:

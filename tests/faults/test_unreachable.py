@@ -13,7 +13,6 @@ from redis.backoff import NoBackoff
 from aiolocks import AcquireTimeoutError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, outcome_of, retrying
-from tests.faults.support.kinds import Kind, make
 from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
@@ -94,25 +93,6 @@ async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken
             assert not isinstance(result, AcquireTimeoutError)
         proxy.black_hole = False
         proxy.cut_all()
-
-
-@pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_a_waiter_rides_out_a_restart_that_forgets_everything(
-    own_server: RedisServer, own: Redis, other: Redis, kind: Kind
-) -> None:
-    """F6: the waiter asks anew, and is granted."""
-    ttl = 3.0
-    lease = await make(kind, own, "restarted", ttl=ttl).acquire()
-    waiter = asyncio.create_task(make(kind, other, "restarted", ttl=ttl).acquire())
-    await queued(make(kind, own, "restarted", ttl=ttl), 1)
-    own_server.kill()
-    await asyncio.sleep(ttl / 4)
-    own_server.restart()
-    async with in_time(SLACK * 0.5):
-        got = await asyncio.wait_for(waiter, timeout=15)
-    assert await asyncio.wait_for(lease.wait_lost(), timeout=ttl)
-    assert got.fencing_token > lease.fencing_token
-    assert await got.release()
 
 
 @pytest.mark.parametrize("timeout", [None, 30.0])

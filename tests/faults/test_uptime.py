@@ -34,10 +34,7 @@ async def insistently(lock: Lock | Redlock) -> Lease:
 async def held_when_the_next_has_it(
     start: Callable[..., RedisServer], kind: str, ttl: float, min_uptime: float
 ) -> bool:
-    """Whether a lease still counts for its holder when another is granted the name, its server having been killed.
-
-    Of three servers, two grant the lease, and one of these is killed.
-    """
+    """Whether a lease still counts when another caller is granted the name, as a server that granted it was killed."""
     servers = [start() for _ in range(1 if kind == "lock" else 3)]
     async with AsyncExitStack() as stack:
         holders, others = [

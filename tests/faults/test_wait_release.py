@@ -1,7 +1,4 @@
-"""`wait_release=False`: a block ends when its release has left, and nothing that it promises others is lost by that.
-
-W24: what the session asks of a name goes behind its own releases of it, also where those have to be sent again.
-"""
+"""`wait_release=False`: a block ends when its release has left, and what its session asks goes behind that (W24)."""
 
 import asyncio
 from collections.abc import Callable

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 from aiolocks import LockManager
@@ -54,6 +55,13 @@ async def in_lease(locks: LockManager, name: str) -> Generator:
         yield 1
 
 
+async def in_stack(locks: LockManager, name: str) -> Generator:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(locks.lock(name))
+        yield 0
+        yield 1
+
+
 async def in_thread_watched(locks: LockManager, name: str) -> Generator:
     async with locks.lock(name, watchdog="thread"), locks.lock(name + " inner"):
         yield 0
@@ -64,6 +72,7 @@ SHAPES: list[Shape] = [
     inside(lambda locks, name: locks.lock(name)),
     inside(lambda locks, name: locks.lock(name).hold()),
     in_lease,
+    in_stack,
     inside(lambda locks, name: locks.rwlock(name).write, SLOW),
     in_thread_watched,
     by_hand(),
