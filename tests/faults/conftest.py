@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.faults.support.server_clock import NoShim, ServerClock
+from tests.support.clusters import ClusterSet
 from tests.support.servers import RedisServer
 
 
@@ -51,3 +52,21 @@ def clock(tmp_path: Path) -> Iterator[ServerClock]:
         pytest.skip(str(missing))
     with closing(built):
         yield built
+
+
+@pytest.fixture(scope="module")
+def running_cluster() -> Iterator[ClusterSet]:
+    with ClusterSet() as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(running_cluster: ClusterSet) -> Iterator[ClusterSet]:
+    """One for all tests of a module; whatever one of them breaks is repaired here."""
+    yield running_cluster
+    for server in running_cluster.servers:
+        if not server.running:
+            server.restart()
+        server.resume()
+    running_cluster.wait_until_ok()
+    running_cluster.flush()

@@ -11,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, QuorumError, Redlock, RLock, RWLock, Semaphore, Versioned
+from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import outcome_of
 from tests.faults.support.busy import BUSY_AT_ONCE, busy
@@ -52,116 +52,78 @@ def is_busy(result: object) -> bool:
     return isinstance(result, ResponseError) and str(result).startswith("BUSY ")
 
 
-# Verbs: what stands before `yield` is done before the script begins.
-
-
-async def by_guarding(client: Redis) -> AsyncIterator[None]:
-    lease = await Lock(client, "orders", ttl=TTL).acquire()
-    yield
-    assert await lease.guard(("INCR", "test:n"), ("GET", "test:n")) == [1, b"1"]
-    assert await lease.release()
-
-
-async def by_guarding_with_a_semaphore(client: Redis) -> AsyncIterator[None]:
-    lease = await Semaphore(client, "orders", 2, ttl=TTL).acquire()
-    yield
-    await kept(lease)
-
-
-async def by_renewing(client: Redis) -> AsyncIterator[None]:
-    lease = await Lock(client, "orders", ttl=TTL).acquire()
-    yield
-    assert await lease.renew(30) is True
-    assert lease.remaining() > 25
-    await kept(lease)
-
-
-async def by_renewing_what_was_lost(client: Redis) -> AsyncIterator[None]:
-    lease = await Lock(client, "orders", ttl=TTL).acquire()
-    await client.flushall()
-    yield
-    assert await lease.renew() is False
-    assert lease.lost
-
-
-async def by_releasing(client: Redis) -> AsyncIterator[None]:
-    lease = await Lock(client, "orders", ttl=TTL).acquire()
-    yield
-    assert await lease.release() is True
+# What stands before `yield` is done before the script begins; what is gathered behind it meets the script.
 
 
 async def by_acquiring(client: Redis) -> AsyncIterator[None]:
     yield
-    await kept(await Lock(client, "orders", ttl=TTL).acquire())
-
-
-async def by_acquiring_in_time(client: Redis) -> AsyncIterator[None]:
-    yield
-    async with RLock(client, "orders", ttl=TTL).hold(timeout=8) as lease:
-        assert lease.held
-
-
-async def by_acquiring_other_kinds(client: Redis) -> AsyncIterator[None]:
-    yield
     leases = await asyncio.gather(
+        Lock(client, "orders", ttl=TTL).acquire(),
+        RLock(client, "orders", ttl=TTL).acquire(timeout=8),
         Semaphore(client, "orders", 3, ttl=TTL).acquire(permits=2),
         MultiLock(client, ["a", "b", "c"], ttl=TTL).acquire(),
         HierarchicalLock(client, "shop/orders/42", ttl=TTL).write.acquire(),
     )
-    assert [await lease.release() for lease in leases] == [True, True, True]
+    await kept(leases[0])
+    assert [await lease.release() for lease in leases[1:]] == [True] * 4
 
 
-async def by_upgrading(client: Redis) -> AsyncIterator[None]:
-    lease = await RWLock(client, "orders", ttl=TTL).upgradeable.acquire()
+async def by_using_leases(client: Redis) -> AsyncIterator[None]:
+    names = ["guards", "renewed", "lost", "released"]
+    guards, renewed, lost, released = [await Lock(client, name, ttl=TTL).acquire() for name in names]
+    permits = await Semaphore(client, "orders", 2, ttl=TTL).acquire()
+    await client.delete("aiolocks:lock:{lost}")
     yield
-    async with lease.upgrade() as alone:
-        assert alone.held
-    assert await lease.release()
+    answers: tuple[object, ...] = await asyncio.gather(
+        guards.guard(("INCR", "test:n"), ("GET", "test:n")), permits.guard(("INCR", "test:permits")), renewed.renew(30),
+        lost.renew(), released.release(),
+    )  # fmt: skip
+    assert list(answers) == [[1, b"1"], [1], True, False, True]
+    assert renewed.remaining() > 25
+    assert lost.lost
+    await kept(renewed)
+    assert [await guards.release(), await permits.release()] == [True, True]
 
 
-async def by_downgrading(client: Redis) -> AsyncIterator[None]:
-    lease = await RWLock(client, "orders", ttl=TTL).write.acquire()
+async def by_changing_modes(client: Redis) -> AsyncIterator[None]:
+    grows = await RWLock(client, "grows", ttl=TTL).upgradeable.acquire()
+    shrinks = await RWLock(client, "shrinks", ttl=TTL).write.acquire()
     yield
-    await lease.downgrade()
-    async with RWLock(client, "orders").read.hold(timeout=1):
+    upgrade = grows.upgrade()
+    alone, _ = await asyncio.gather(upgrade.__aenter__(), shrinks.downgrade())
+    assert alone.held
+    await upgrade.__aexit__(None, None, None)
+    async with RWLock(client, "shrinks").read.hold(timeout=1):
         pass
-    assert await lease.release()
+    assert [await grows.release(), await shrinks.release()] == [True, True]
 
 
-async def by_counting(client: Redis) -> AsyncIterator[None]:
+async def by_asking(client: Redis) -> AsyncIterator[None]:
     yield
-    assert (await Lock(client, "orders").statistics()).holders == 0
-    assert not await Semaphore(client, "orders", 3).locked()
-    assert not await MultiLock(client, ["a", "b"]).locked()
-    assert not await RWLock(client, "orders").read.locked()
-    assert not await HierarchicalLock(client, "shop/orders").read.locked()
-
-
-async def by_resizing(client: Redis) -> AsyncIterator[None]:
-    yield
-    await Semaphore(client, "orders", 3).resize(5)
-    assert (await Semaphore(client, "orders", 3).statistics()).limit == 5
+    statistics, _, *locked = await asyncio.gather(
+        Lock(client, "orders").statistics(),
+        Semaphore(client, "resized", 3).resize(5),
+        Semaphore(client, "orders", 3).locked(),
+        MultiLock(client, ["a", "b"]).locked(),
+        RWLock(client, "orders").read.locked(),
+        HierarchicalLock(client, "shop/orders").read.locked(),
+    )
+    assert (statistics.holders, locked) == (0, [False] * 4)
+    assert (await Semaphore(client, "resized", 3).statistics()).limit == 5
 
 
 async def by_reading_and_writing(client: Redis) -> AsyncIterator[None]:
-    stock = Versioned(client, "test:stock")
+    stock, count = Versioned(client, "test:stock"), Versioned(client, "test:count")
     _, version = await stock.read()
     yield
-    written = await stock.write(b"17", version)
+    counted, written = await asyncio.gather(
+        count.update(lambda value: int(value or 0) + 1), stock.write(b"17", version)
+    )
+    assert counted[0] == 1
     assert await stock.read() == (b"17", written)
 
 
-async def by_updating(client: Redis) -> AsyncIterator[None]:
-    yield
-    value, _ = await Versioned(client, "test:stock").update(lambda value: int(value or 0) + 1)
-    assert value == 1
-
-
-VERBS = [
-    by_acquiring, by_acquiring_in_time, by_acquiring_other_kinds, by_releasing, by_renewing, by_renewing_what_was_lost,
-    by_guarding, by_guarding_with_a_semaphore, by_upgrading, by_downgrading, by_counting, by_resizing,
-    by_reading_and_writing, by_updating,
-]  # fmt: skip
+VERBS = [by_acquiring, by_using_leases, by_changing_modes, by_asking, by_reading_and_writing]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
@@ -272,22 +234,6 @@ async def test_the_handshake_of_a_connection_is_ridden_out_too(own_server: Redis
         assert not await Lock(client, "orders").locked()
 
 
-async def test_errors_that_only_begin_alike_are_told_at_once(client: Redis) -> None:
-    """BUSYGROUP, BUSYKEY: they are answers to what was asked."""
-    async with Lock(client, "orders") as lease:
-        await lease.guard(("XGROUP", "CREATE", "test:stream", "group", "$", "MKSTREAM"))
-        with pytest.raises(ResponseError, match="BUSYGROUP"):
-            await lease.guard(("XGROUP", "CREATE", "test:stream", "group", "$"))
-
-
-async def test_commands_that_were_guarded_meanwhile_are_run_once_each(own_server: RedisServer, client: Redis) -> None:
-    async with Lock(client, "orders", ttl=TTL) as lease:
-        async with busy(own_server, RUNS):
-            answers = await asyncio.gather(*(lease.guard(("INCR", "test:n")) for _ in range(5)))
-        assert sorted(answers) == [[number] for number in range(1, 6)]
-        assert await client.get("test:n") == b"5"
-
-
 async def test_a_lease_whose_replicas_are_waited_for_meanwhile_is_had_afterwards() -> None:
     """The grant has come, and what is sent behind it for the replicas finds the script."""
     with replicated() as pair:
@@ -340,19 +286,6 @@ async def test_a_quorum_rides_out_scripts_on_a_majority_of_its_servers(
         lease = await lock.acquire()
         assert await lock.locked()
     assert await lease.release()
-
-
-async def test_a_caller_that_asks_a_quorum_once_learns_at_once_that_it_is_busy(
-    three: list[RedisServer], clients: list[Redis]
-) -> None:
-    lock = Redlock(clients, "orders", ttl=TTL)
-    await (await lock.acquire()).release()  # connected
-    async with busy(three[0], RUNS), busy(three[2], RUNS), in_time(SLACK * 0.15):
-        result, _ = await outcome_of(lock.try_acquire)
-    assert isinstance(result, QuorumError)
-    assert "BUSY" in str(result)
-    async with lock as lease:
-        assert lease.held
 
 
 # Longer than it is ridden out.

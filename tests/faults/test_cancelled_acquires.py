@@ -95,38 +95,6 @@ async def test_acquires_cancelled_at_random_moments_leave_only_residue(
     assert_within(slowest, SLACK * 0.15 + lag.worst)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_block_whose_scope_ends_in_the_turn_of_its_grant_never_works_and_leaves_nothing(
-    redis: Redis, another: Redis, kind: Kind
-) -> None:
-    """F3: a scope does not cancel a task whose answer is there, so the block is entered; its first await ends it."""
-    worked = 0
-
-    async def block(scope: anyio.CancelScope, acquirable: Lock | Semaphore) -> None:
-        nonlocal worked
-        with scope:
-            async with acquirable:
-                await asyncio.sleep(1)
-                worked += 1
-
-    async with Lock(another, "keeps the session"):
-        for number in range(40):
-            scope = anyio.CancelScope()
-            ttl_ms = next(_ttls_ms)
-            name = f"cancelled-{number}"
-            holding = await make(kind, redis, name, ttl=5).acquire() if number % 2 else None
-            task = asyncio.create_task(block(scope, make(kind, another, name, ttl=ttl_ms / 1000)))
-            if holding is not None:
-                await asyncio.sleep(0.002)
-                await holding.release()
-            while not task.done() and state_of(another, ttl_ms) is not State.GRANTED_UNREAD:
-                await asyncio.sleep(0)
-            scope.cancel()
-            await task
-    await wait_until_only_residue(redis, within=2.0)
-    assert worked == 0
-
-
 async def test_an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller(
     redis: Redis, proxy: FaultProxy, client: Redis
 ) -> None:

@@ -1,8 +1,7 @@
 """A program cancelled in every turn of the loop, from before its first request until after its last answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from collections.abc import Awaitable, Callable, Coroutine
 
 import anyio
 import pytest
@@ -14,77 +13,72 @@ from tests.faults.support.residue import wait_until_only_residue
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
-By = Literal["task", "scope"]
+Program = Callable[[Lock | Semaphore], Coroutine[None, None, bool]]
 
 TTL = 5.0
 ENOUGH = 5
 """Programs in a row that outran their cancellation: then every turn of theirs has been met."""
 
 
-class Program:
-    """Acquire, work and release once, in a block or by hand, to be cancelled after so many turns of the loop."""
+async def work() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
 
-    def __init__(self, lock: Lock | Semaphore, by: By, *, block: bool) -> None:
-        self._lock = lock
-        self._scope = anyio.CancelScope()
-        self.ended = False
-        self.pending = 0
-        run = self._in_block if block else self._by_hand
-        self.task = asyncio.create_task(self._in_scope(run) if by == "scope" else run())
-        self.cancel = self._scope.cancel if by == "scope" else self.task.cancel
 
-    async def _in_scope(self, run: Callable[[], Awaitable[None]]) -> None:
-        with self._scope:
-            await run()
-        self.pending = self.task.cancelling()
+async def in_block(lock: Lock | Semaphore) -> bool:
+    async with lock as lease:
+        await work()
+        lease.check()
+    return True
 
-    async def _in_block(self) -> None:
-        async with self._lock as lease:
-            await self._work()
-            lease.check()
-        self.ended = True
 
-    async def _by_hand(self) -> None:
-        held = await self._lock.acquire()
-        try:
-            await self._work()
-        finally:
-            await held.release()
-        self.ended = True
+async def by_hand(lock: Lock | Semaphore) -> bool:
+    lease = await lock.acquire()
+    try:
+        await work()
+    finally:
+        await lease.release()
+    return True
 
-    async def _work(self) -> None:
-        for _ in range(3):
-            await asyncio.sleep(0)
+
+async def in_scope(scope: anyio.CancelScope, program: Awaitable[bool]) -> bool:
+    """Return whether the program ended; no cancellation of the task may be left."""
+    ended, task = False, asyncio.current_task()
+    with scope:
+        ended = await program
+    assert task is not None
+    assert not task.cancelling()
+    return ended
 
 
 @pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
-@pytest.mark.parametrize("block", [True, False], ids=["block", "by hand"])
+@pytest.mark.parametrize("program", [in_block, by_hand])
 @pytest.mark.parametrize("by", ["task", "scope"])
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_program_cancelled_in_any_turn_ends_in_that_cancellation_and_leaves_nothing(
-    redis: Redis, redis_url: str, kind: Kind, by: By, block: bool, contended: bool
+    redis: Redis, redis_url: str, kind: Kind, by: str, program: Program, contended: bool
 ) -> None:
     """F3: at every await of acquire, hold and release; nothing is held or queued, and no cancellation is swallowed."""
     turns = outran = cancelled = 0
     async with Redis.from_url(redis_url) as client, Lock(client, "keeps the session"):
         while outran < ENOUGH:
             holding = await make(kind, redis, "anywhere", ttl=TTL).acquire() if contended else None
-            program = Program(make(kind, client, "anywhere", ttl=TTL), by, block=block)
+            scope, running = anyio.CancelScope(), program(make(kind, client, "anywhere", ttl=TTL))
+            task = asyncio.create_task(in_scope(scope, running) if by == "scope" else running)
             for turn in range(turns):
                 await asyncio.sleep(0)
                 if holding is not None and turn == turns // 2:
                     await holding.release()
-            if program.task.done():
+            if task.done():
                 outran += 1
             else:
-                program.cancel()
+                (scope if by == "scope" else task).cancel()
             if holding is not None and not turns:
                 await holding.release()
-            await asyncio.wait((program.task,))
-            if not program.ended:
+            await asyncio.wait((task,))
+            if task.cancelled() or not task.result():
                 cancelled += 1
-                assert program.task.cancelled() == (by == "task"), f"in turn {turns}: {program.task}"
-            assert program.pending == 0
+                assert task.cancelled() == (by == "task"), f"in turn {turns}: {task}"
             lease = await make(kind, redis, "anywhere", ttl=TTL).acquire(timeout=2)
             await lease.release()
             turns += 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from aiolocks import Lock, Semaphore
 from tests.support.inside import pool_connections, sessions_here
-from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
-from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -66,33 +63,6 @@ async def test_a_client_of_any_make_acquires_waits_and_releases_and_its_pool_sta
             assert await acquirable.try_acquire(), "nobody else is there"
             await acquirable.release()
         assert state_of(client.connection_pool) == before
-
-
-@pytest.mark.parametrize("muted", ["waiter", "holder", "both"])
-async def test_a_user_without_channel_rights_waits_by_bounded_re_checks_with_one_warning(
-    own_server: RedisServer, own: Any, caplog: pytest.LogCaptureFixture, muted: str
-) -> None:
-    await own.execute_command("ACL", "SETUSER", "muted", "on", ">secret", "~*", "+@all", "resetchannels")
-
-    def client_of(whom: str) -> Redis:
-        mute = muted in (whom, "both")
-        return Redis.from_url(own_server.url, username="muted" if mute else None, password="secret" if mute else None)
-
-    slowest = 0.0
-    async with client_of("holder") as holder, client_of("waiter") as waiter, measured_lag() as lag:
-        for _ in range(3):
-            for make in (lambda client: Lock(client, "quiet"), lambda client: Semaphore(client, "quiet", 1)):
-                async with make(holder):
-                    waiting = asyncio.create_task(make(waiter).acquire())
-                    await asyncio.sleep(0.3)
-                    released_at = time.monotonic()
-                lease = await waiting
-                slowest = max(slowest, time.monotonic() - released_at)
-                await lease.release()
-    warnings = [record.getMessage() for record in caplog.records]
-    assert_within(slowest, 1.0 + SLACK * 0.1 + lag.worst)
-    assert len(warnings) == 1
-    assert "secret" not in caplog.text
 
 
 async def test_a_thousand_clients_of_one_pool_make_one_session(redis: Redis) -> None:

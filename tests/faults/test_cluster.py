@@ -1,40 +1,30 @@
-"""F15: nodes of a Redis Cluster are killed, stopped and replaced, and slots are moved, at once or key by key."""
+"""F15: slots of a Redis Cluster are moved, at once or key by key, and nodes come and go."""
 
 import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal, get_args
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from aiolocks import Lock, MultiLock
-from tests.faults.support.traffic import (
-    MANY,
-    TTL,
-    Traffic,
-    check_many_need_a_replica,
-    key_of,
-    promoted,
-    renewed,
-    traffic,
-)
+from tests.faults.support.replacing import SLOT, replaced
+from tests.faults.support.traffic import TTL, key_of
 from tests.faults.support.turns import turns
 from tests.support.clients import documented_rights
-from tests.support.clusters import ClusterSet, slot_of
+from tests.support.clusters import ClusterSet
 from tests.support.inside import node_hosts, polling
-from tests.support.lateness import SLACK, in_time, measured_lag
-from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
+from tests.support.lateness import SLACK, in_time
 from tests.support.network import until
 from tests.support.primitives import queued
-from tests.support.servers import RedisServer, find_binary, version_of
+from tests.support.servers import find_binary, version_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
 
-SLOT = slot_of(key_of("orders"))
 
 SHORT = 2.4
 """TTL of a lease that must have been renewed while a slot was open."""
@@ -44,24 +34,6 @@ OPEN = 3.0
 
 MOVED_FOR = 5.0
 """Seconds for which a slot is moved to and fro."""
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ClusterSet]:
-    with ClusterSet() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running: ClusterSet) -> Iterator[ClusterSet]:
-    """The one of all tests; whatever one of them breaks is mended here."""
-    yield running
-    for server in running.servers:
-        if not server.running:
-            server.restart()
-        server.resume()
-    running.wait_until_ok()
-    running.flush()
 
 
 @pytest_asyncio.fixture
@@ -74,70 +46,6 @@ async def client(cluster: ClusterSet) -> AsyncIterator[Any]:
 async def other(cluster: ClusterSet) -> AsyncIterator[Any]:
     async with cluster.client() as client:
         yield client
-
-
-Outage = Literal["killed", "stopped", "failed over", "taken over"]
-
-
-def bring_about(outage: Outage, cluster: ClusterSet, primary: RedisServer) -> None:
-    match outage:
-        case "killed":
-            primary.kill()
-        case "stopped":
-            primary.pause()
-        case "failed over":
-            cluster.failover(primary)
-        case "taken over":
-            cluster.failover(primary, "TAKEOVER")
-    cluster.wait_for_primary(SLOT, other_than=primary)
-
-
-async def replaced(cluster: ClusterSet, outage: Outage) -> tuple[RedisServer, float, float]:
-    """Return the new primary of `SLOT`, a moment just before it was one, and when the others knew."""
-    old = await asyncio.to_thread(cluster.primary_of, SLOT)
-    replicas = [server for server in cluster.servers if server not in cluster.primaries()]
-    since, _ = await asyncio.gather(
-        asyncio.to_thread(promoted, replicas), asyncio.to_thread(bring_about, outage, cluster, old)
-    )  # fmt: skip
-    known = time.monotonic()
-    return await asyncio.to_thread(cluster.primary_of, SLOT), since, known
-
-
-def at(cluster: ClusterSet, server: RedisServer, keys: Iterable[str]) -> list[str]:
-    """Return those of the keys whose slots *server* has."""
-    return [key for key in keys if cluster.node_of(key) is server]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("outage", get_args(Outage))
-async def test_when_a_node_is_replaced_leases_are_kept_and_waiters_and_newcomers_are_served(
-    cluster: ClusterSet, client: Any, outage: Outage
-) -> None:
-    async with measured_lag() as lag:
-        async with traffic(client) as crowd:
-            took = await renewed_by_the_new_primary(cluster, outage, crowd)
-        # What a primary grants in the moment before it knows that another took over, unasked, is lost (L3).
-        await crowd.check(took - lag.worst, some_lost=outage == "taken over")
-
-
-async def renewed_by_the_new_primary(cluster: ClusterSet, outage: Outage, crowd: Traffic) -> float:
-    """Return the seconds from when the new primary was known until it had renewed all that is held there."""
-    new, since, known = await replaced(cluster, outage)
-    keys = await asyncio.to_thread(at, cluster, new, map(key_of, crowd.leases))
-    assert keys
-    return await renewed(new, keys, since) - known
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(150)
-async def test_with_a_replica_that_has_each_grant_a_killed_node_of_a_cluster_takes_nothing_with_it() -> None:
-    """Done for 100 names with 20 waiters each: all are served, and nobody loses a lease."""
-    client: Any
-    with ClusterSet(replicas=6) as own:  # else the new primary would have none
-        async with own.client() as client, measured_lag() as lag:
-            async with traffic(client, names=MANY, replicas=1) as crowd:
-                took = await renewed_by_the_new_primary(own, "killed", crowd)
-            await crowd.check(took - lag.worst)
 
 
 @pytest.mark.slow
@@ -274,26 +182,6 @@ def set_user(cluster: ClusterSet, name: str, *but: str) -> None:
         operator.execute_command("ACL", "SETUSER", name, "reset", "on", ">secret", *rights, *but)
 
 
-async def test_a_lease_that_ends_in_an_open_slot_for_want_of_the_right_to_asking_is_told_why(
-    cluster: ClusterSet, caplog: pytest.LogCaptureFixture
-) -> None:
-    set_user(cluster, "unasking", "-asking")
-    one: Any
-    async with cluster.client(username="unasking", password="secret") as one:
-        leases = [await Lock(one, name, ttl=SHORT).acquire() for name in ("orders", "{orders}:other")]
-        source = await asyncio.to_thread(cluster.primary_of, SLOT)
-        to = next(server for server in cluster.primaries() if server is not source)
-        await asyncio.to_thread(cluster.begin_move, SLOT, to)
-        await asyncio.to_thread(cluster.migrate, [key_of("orders")])
-        assert await asyncio.wait_for(leases[0].wait_lost(), 2 * SHORT)
-        assert leases[1].held
-        await asyncio.to_thread(cluster.end_move, SLOT)
-        assert await leases[1].release()
-    warnings = [record.getMessage() for record in caplog.records if "right" in record.getMessage()]
-    assert len(warnings) == 1, warnings
-    assert "lacks the right +asking" in warnings[0]
-
-
 async def test_a_multilock_of_names_on_all_nodes_outlives_one_of_them(
     cluster: ClusterSet, client: Any, other: Any
 ) -> None:
@@ -310,43 +198,6 @@ async def test_a_multilock_of_names_on_all_nodes_outlives_one_of_them(
     later = await asyncio.wait_for(waiting, 2 * TTL)
     assert all(later.fencing_tokens[name] > lease.fencing_tokens[name] for name in names[:5])
     assert await later.release()
-
-
-async def test_an_idle_session_has_no_connection_to_any_node_and_clients_can_be_closed(cluster: ClusterSet) -> None:
-    tasks = asyncio.all_tasks()
-    client: Any
-    async with cluster.client() as client:
-        leftovers = [Leftovers(server) for server in cluster.servers]
-
-        def connections() -> list[str]:
-            return [line for each in leftovers for line in each.new_connections()]
-
-        async def work(name: str) -> None:
-            async with Lock(client, name, ttl=TTL):
-                await asyncio.sleep(0.01)
-
-        await asyncio.gather(*(work(name) for name in "abc" for _ in range(3)))
-        assert connections()
-        assert await wait_until_none(connections, lambda: tasks_beyond(tasks)) == []
-        async with Lock(client, "orders", ttl=TTL):
-            pass
-    assert await wait_until_none(connections, lambda: tasks_beyond(tasks)) == []
-
-
-async def test_of_many_leases_that_no_replica_of_a_node_gets_none_is_granted_until_one_is_back(
-    cluster: ClusterSet, client: Any
-) -> None:
-    primaries = await asyncio.to_thread(cluster.primaries)
-    replicas = [server for server in cluster.servers if server not in primaries]
-    for replica in replicas:
-        replica.pause()
-
-    def come_back() -> None:
-        for replica in replicas:
-            replica.resume()
-        cluster.wait_until_ok()
-
-    await check_many_need_a_replica(client, come_back, primaries)
 
 
 @pytest.mark.skipif(version_of(find_binary()) < (7,), reason="nodes have had names since Redis 7")

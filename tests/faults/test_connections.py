@@ -80,24 +80,6 @@ async def test_no_noscript_reaches_a_caller_while_scripts_are_flushed_in_a_loop(
     await wait_until_only_residue(redis, within=2.0)
 
 
-async def test_acquires_cancelled_while_scripts_are_flushed_leave_only_residue(redis: Redis, another: Redis) -> None:
-    """F12: a request that is sent again because its script was gone must not pass its own undo."""
-    async with Lock(another, "keeps the session"):
-        for number in range(200):
-            acquirable = make(Lock if number % 2 else Semaphore, another, f"flushed-{number}", ttl=5)
-            if number % 3 == 0:
-                await redis.script_flush()
-            flushing = asyncio.ensure_future(redis.script_flush())
-            acquiring = asyncio.create_task(acquirable.acquire())
-            for _ in range(random.randrange(1, 6)):
-                await asyncio.sleep(0)
-            acquiring.cancel()
-            await asyncio.wait((acquiring, flushing))
-            if not acquiring.cancelled():
-                await acquiring.result().release()
-    await wait_until_only_residue(redis, within=1.0)
-
-
 async def test_a_thousand_tasks_on_one_default_client_need_few_connections(redis: Redis, server: RedisServer) -> None:
     before = len(await connections(redis))
     most = 0

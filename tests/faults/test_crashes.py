@@ -13,7 +13,7 @@ from aiolocks import Lock, Semaphore
 from aiolocks.testing import check_exclusion, read_history
 from tests.faults.support.asking import granted_at, wait_until_listening
 from tests.faults.support.kinds import Kind, make
-from tests.faults.support.resource import ACCEPTED, UNCHECKED, write
+from tests.faults.support.resource import check_bitten, write
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
 from tests.support.workers import Worker, holding, spawn
@@ -131,8 +131,5 @@ async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_the_resource_re
         writer.go_on()
         assert [await writer.says(), await writer.says()] == ["refused", "lost"]
         assert await write(redis, lease.fencing_token) == 1
-    unchecked = [int(token) for token in await redis.lrange(UNCHECKED, 0, -1)]
-    accepted = [int(token) for token in await redis.lrange(ACCEPTED, 0, -1)]
-    assert unchecked != sorted(unchecked), "the stopped holder did write late"
-    assert accepted == sorted(accepted)
+    await check_bitten(redis)
     assert await writer.ends(10) == 0

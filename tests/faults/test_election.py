@@ -2,54 +2,22 @@
 
 import asyncio
 import logging
-import signal
-import subprocess
-import sys
-import textwrap
-import time
-from itertools import pairwise
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import Election, Lease, LockManager
-from aiolocks.events import Event, on_event
-from aiolocks.testing import FaultProxy
-from tests.support.children import family
+from tests.faults.support.programs import printed
 from tests.support.elections import Leading, running, waiting
-from tests.support.lateness import SLACK, assert_within, bounded, in_time
-from tests.support.network import client_of, until
+from tests.support.lateness import SLACK, bounded, in_time
+from tests.support.network import until
 from tests.support.servers import RedisServer
-from tests.support.workers import environment, spawn
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
 
 NAME = "scheduler"
 KEY = f"aiolocks:election:{{{NAME}}}"
-
-
-@pytest.mark.asyncio
-async def test_a_leader_leads_on_through_one_failed_renewal(proxy: FaultProxy) -> None:
-    seen: list[str] = []
-
-    def listen(event: Event) -> None:
-        if event.primitive == "election":
-            seen.append(event.kind)
-            if event.kind == "acquired":
-                proxy.drop_next_request(KEY.encode(), how="black_hole")
-
-    async with client_of(proxy) as client:
-        unsubscribe = on_event(listen)
-        try:
-            lead = Leading()
-            async with running(Election(client, NAME, ttl=1.5), lead):
-                lease = await lead.elected()
-                await until(lambda: "renewal_failed" in seen and seen[-1] == "renewed")
-                assert lease.held
-        finally:
-            unsubscribe()
-    assert (len(lead.terms), lead.cancelled) == (1, 1)
 
 
 @pytest.mark.asyncio
@@ -154,63 +122,4 @@ asyncio.run(again())
 
 
 def test_a_leader_whose_loop_is_closed_is_destroyed_quietly(redis_url: str) -> None:
-    with family(sys.executable, "-c", CLOSED, redis_url, env=environment(), stderr=subprocess.STDOUT) as program:
-        printed, _ = program.communicate(timeout=30)
-    assert printed == "again\n", "nothing of a coroutine that ignored its end"
-
-
-WORKER = """
-    import asyncio, os, sys
-    from aiolocks import LockManager
-
-    async def main(url, how):
-        async with LockManager.from_url(url, ttl=1) as locks:
-            election = locks.election("scheduler")
-
-            async def lead(lease):
-                print("leads", lease.fencing_token, flush=True)
-                if how == "fork" and os.fork() == 0:
-                    print("child", election.is_leader, election.term, lease.held, flush=True)
-                    os._exit(0)
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    print("leads no more", lease.held, flush=True)
-                    raise
-
-            await election.run(lead)
-
-    asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-def test_a_fork_of_the_leader_does_not_lead(redis_url: str) -> None:
-    with spawn("-c", textwrap.dedent(WORKER), redis_url, "fork") as leader:
-        assert leader.line().startswith("leads ")
-        assert leader.line() == "child False None False"
-        assert leader.process.poll() is None
-
-
-@pytest.mark.slow
-def test_leaders_that_are_stopped_killed_or_interrupted_are_replaced_in_time_and_stand_again(redis_url: str) -> None:
-    program = ("-c", textwrap.dedent(WORKER), redis_url, "")
-    terms: list[int] = []
-    with spawn(*program) as first:
-        terms.append(int(first.line().split()[1]))
-        with spawn(*program) as second:
-            time.sleep(0.5)
-            first.stop()
-            began = time.monotonic()
-            terms.append(int(second.line().split()[1]))
-            assert_within(time.monotonic() - began, 1 + SLACK * 1)
-            first.go_on()
-            assert first.line() == "leads no more False"
-            time.sleep(0.5)
-            second.signal(signal.SIGINT)
-            terms.append(int(first.line().split()[1]))  # at once: it was released
-            assert second.line() == "leads no more True"
-            with spawn(*program) as third:
-                time.sleep(0.5)
-                first.kill()
-                terms.append(int(third.line().split()[1]))
-    assert all(later > earlier for earlier, later in pairwise(terms))
+    assert printed("-c", CLOSED, redis_url) == "again\n", "nothing of a coroutine that ignored its end"

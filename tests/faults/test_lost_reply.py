@@ -3,23 +3,20 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lease, Lock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RWLock, Semaphore
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import UNREACHABLE, wait_until_listening
+from tests.faults.support.asking import UNREACHABLE, Loss, either_loss, wait_until_listening
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import alive, wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.primitives import queued, rows_where
+from tests.support.primitives import Acquirable, queued, rows_where
 
-Loss = Literal["reset", "black_hole"]
-
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-pytestmark += [pytest.mark.parametrize("how", get_args(Loss))]
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, either_loss]
 
 LOCK_KEY = b"aiolocks:lock:{once}"
 
@@ -27,6 +24,8 @@ GRANTED: dict[str, Callable[..., Any]] = {
     **{row.id: row.make for row in rows_where(without={"redlock": "`test_undo` has it"}).values()},
     "upgradeable lock": lambda redis, name, **options: RWLock(redis, name, **options).upgradeable,
 }
+
+GUARDING = rows_where(lambda kind: kind.guards)
 
 
 async def calls_of(redis: Redis, command: str) -> int:
@@ -207,3 +206,72 @@ async def test_a_renewal_by_hand_whose_answer_is_lost_raises_and_leaves_the_leas
         assert lease.remaining() <= remaining, "an answer that is not there extends nothing"
         assert await lease.renew(60)
         assert lease.remaining() > 20
+
+
+# Commands that a lease guards: the caller gets what the first attempt answered.
+
+
+@pytest.mark.parametrize("kind", GUARDING)
+async def test_commands_whose_answers_are_lost_are_carried_out_once(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: str
+) -> None:
+    async with GUARDING[kind].make(client, "once") as lease:
+        await lease.guard(("INCRBY", "test:n", 10))
+        proxy.drop_next_reply(b":g:", how)
+        assert await lease.guard(("INCR", "test:n"), ("RPUSH", "test:l", "once"), ("GET", "none")) == [11, 1, None]
+        assert await lease.guard(("INCR", "test:n")) == [12]
+    assert await redis.get("test:n") == b"12"
+    assert await redis.lrange("test:l", 0, -1) == [b"once"]
+
+
+async def test_guards_at_once_are_each_carried_out_once_though_their_client_does_not_retry(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
+) -> None:
+    async with Redis.from_url(proxy.url) as impatient:
+        for number, guarding in enumerate((client, impatient)):
+            async with Lock(guarding, "once") as lease:
+                proxy.drop_next_reply(b":g:", how)
+                answers = await asyncio.gather(*(lease.guard(("INCR", "test:n")) for _ in range(10)))
+            assert answers == [[10 * number + count] for count in range(1, 11)]
+    assert await redis.get("test:n") == b"20"
+
+
+@pytest.mark.leaves_residue
+@pytest.mark.parametrize(
+    ("make", "gone"),
+    [
+        (lambda client: Lock(client, "once", renew=False), "aiolocks:lock:{once}"),
+        (lambda client: MultiLock(client, ["a", "b"], renew=False), "aiolocks:multi:{b}"),
+        (lambda client: HierarchicalLock(client, "a/b", renew=False).write, "aiolocks:hierarchy:{a}/b"),
+    ],
+    ids=["lock", "multilock", "row of a table"],
+)
+async def test_commands_that_were_run_are_confirmed_though_the_lease_is_taken_before_the_second_try(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, make: Callable[[Redis], Acquirable], gone: str
+) -> None:
+    """To say "lost, nothing was written" would be wrong."""
+    lease: Lease = await make(client).acquire()
+    proxy.drop_next_reply(b":g:", how)
+    guarding = asyncio.create_task(lease.guard(("INCR", "test:n")))
+    while await redis.get("test:n") is None:
+        await asyncio.sleep(0)
+    await redis.delete(gone)
+    assert await guarding == [1]
+    with pytest.raises(LeaseLostError):
+        await lease.guard(("INCR", "test:n"))
+    assert await redis.get("test:n") == b"1"
+
+
+@pytest.mark.leaves_residue
+async def test_what_cannot_be_confirmed_while_the_lease_lasts_is_redis_pys_own_exception(
+    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
+) -> None:
+    lease = await Lock(client, "once", ttl=1.5, renew=False).acquire()
+    proxy.drop_next_reply(b":g:", how)
+    guarding = asyncio.create_task(lease.guard(("INCR", "test:n")))
+    while not guarding.done() and await redis.get("test:n") is None:
+        await asyncio.sleep(0)
+    proxy.black_hole = True
+    with pytest.raises(UNREACHABLE):
+        await guarding
+    assert await redis.get("test:n") == b"1"

@@ -1,21 +1,18 @@
 """A bound on the queue when replies are lost: no waiter is refused that is in line, and no refusal leaves one there."""
 
 import asyncio
-from typing import Literal, get_args
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock, MultiLock, QueueFullError, Semaphore
 from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import Loss, either_loss
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import wait_until_only_residue
 from tests.support.primitives import queued
 
-Loss = Literal["reset", "black_hole"]
-
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-each_loss = pytest.mark.parametrize("how", get_args(Loss))
 kinds = pytest.mark.parametrize("kind", [Lock, Semaphore])
 
 
@@ -24,7 +21,7 @@ async def take(kind: Kind, client: Redis, max_waiting: int) -> None:
         pass
 
 
-@each_loss
+@either_loss
 @kinds
 async def test_a_waiter_whose_first_reply_is_lost_stays_in_line(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: Kind
@@ -41,7 +38,7 @@ async def test_a_waiter_whose_first_reply_is_lost_stays_in_line(
     await wait_until_only_residue(redis, within=1.0)
 
 
-@each_loss
+@either_loss
 @kinds
 async def test_a_refusal_whose_reply_is_lost_is_one_and_leaves_nothing(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: Kind
@@ -57,7 +54,7 @@ async def test_a_refusal_whose_reply_is_lost_is_one_and_leaves_nothing(
     await wait_until_only_residue(redis, within=1.0)
 
 
-@each_loss
+@either_loss
 @kinds
 async def test_a_caller_that_is_cancelled_before_its_reply_leaves_nothing(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, kind: Kind

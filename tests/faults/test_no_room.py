@@ -1,14 +1,8 @@
-"""No connection can be made: the server has as many clients as it may have, or this process as many files open.
-
-Both are ridden out, whatever the client's own policy is; where they last, the caller gets redis-py's ConnectionError.
-"""
+"""No connection can be made, as the server or this process has no room for one more: that is ridden out."""
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -17,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import Lock
+from tests.faults.support.programs import printed
 from tests.support.lateness import SLACK, assert_within, in_time
 from tests.support.servers import RedisServer
 
@@ -49,22 +44,14 @@ async def test_a_server_that_takes_no_more_clients_is_ridden_out(own_server: Red
 
 
 PROGRAM = """
-import asyncio, json, os, resource, sys, time
+import asyncio, json, os, sys, time
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from aiolocks import Lock
+from tests.faults.support.descriptors import exhaust
 
 url, when = sys.argv[1:]
-
-def exhaust():
-    taken = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    try:
-        while True:
-            taken.append(os.open(os.devnull, os.O_RDONLY))
-    except OSError:
-        return taken
 
 async def outcome(coroutine):
     begun = time.monotonic()
@@ -85,7 +72,7 @@ async def main():
             async with Redis.from_url(url) as other:
                 await other.client_kill_filter(_type="normal", skipme=True)
             await asyncio.sleep(0.1)  # the link that was cut has one
-        taken = exhaust()
+        taken = exhaust(64)
         outcomes = [await outcome(lock.acquire(timeout=0.6)), await outcome(lock.try_acquire())]
         acquiring = asyncio.create_task(outcome(lock.acquire(timeout=10)))
         await asyncio.sleep(0.4)
@@ -103,15 +90,8 @@ asyncio.run(main())
 @pytest.mark.parametrize("by", ["url", "tcp_url"])
 def test_a_process_without_a_file_descriptor_left_is_ridden_out(own_server: RedisServer, by: str, when: str) -> None:
     """Also where the first acquire has to import what it needs."""
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, getattr(own_server, by).replace("127.0.0.1", "localhost"), when],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert not run.stderr, run.stderr
-    (waited, took), (tried, at_once), (later, until_free) = json.loads(run.stdout)
+    said = printed("-c", PROGRAM, getattr(own_server, by).replace("127.0.0.1", "localhost"), when)
+    (waited, took), (tried, at_once), (later, until_free) = json.loads(said)
     for said in (waited, tried):
         assert "ConnectionError" in said
         assert "RedisError" in said

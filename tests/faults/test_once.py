@@ -1,11 +1,9 @@
 """`Once` while replies are lost, Redis is away, and runners die, stand still, fork or end with their loop."""
 
 import asyncio
-import subprocess
-import sys
+import re
 import time
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -13,12 +11,11 @@ from redis.exceptions import RedisError
 
 from aiolocks import LeaseLostError, LockManager, Once
 from aiolocks.testing import FaultProxy
-from tests.support.clusters import ClusterSet, slot_of
+from tests.faults.support.programs import printed
 from tests.support.lateness import SLACK, assert_within
 from tests.support.network import client_of
-from tests.support.primitives import until
 from tests.support.servers import RedisServer
-from tests.support.workers import REPOSITORY, spawn
+from tests.support.workers import spawn
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -100,33 +97,13 @@ async def test_without_redis_a_caller_gets_an_error_of_redis_py_and_never_busy(p
     assert work.calls == 0
 
 
-async def test_a_runner_whose_server_restarts_empty_is_stopped_and_the_next_caller_runs(
-    own_server: RedisServer,
-) -> None:
-    async with LockManager.from_url(own_server.url, ttl=TTL) as locks:
-        once = locks.once(NAME, keep=60)
-        first = asyncio.create_task(once.run(Work(60)))
-        second = asyncio.create_task(once.run(Work()))
-        await until(lambda: _any(once.holders()))
-        own_server.restart()
-        with pytest.raises(LeaseLostError):
-            await first
-        assert await second == 1
-
-
-async def _any(asking: Any) -> bool:
-    return bool(await asking)
-
-
 RUNNER = """
 import asyncio, sys, time
 from aiolocks import LeaseLostError, LockManager
 async def main(url, seconds):
     async def function():
         print("runs", flush=True)
-        until = time.monotonic() + float(seconds)
-        while time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(float(seconds))
         return "first"
     async with LockManager.from_url(url, ttl=2) as locks:
         try:
@@ -135,18 +112,6 @@ async def main(url, seconds):
             print("lost", flush=True)
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-async def test_the_next_caller_runs_within_a_ttl_after_the_runner_was_killed(redis: Redis, redis_url: str) -> None:
-    once = Once(redis, NAME, keep=60, ttl=TTL)
-    with spawn("-c", RUNNER, redis_url, "60") as runner:
-        assert await runner.says() == "runs"
-        waiting = [asyncio.create_task(once.run(Work())) for _ in range(3)]
-        await until(lambda: _any(once.waiters()))
-        runner.kill()
-        began = time.monotonic()
-        assert await asyncio.gather(*waiting) == [1, 1, 1]
-        assert_within(time.monotonic() - began, TTL + 0.2 * SLACK)
 
 
 async def test_a_runner_that_stood_still_for_longer_than_its_lease_publishes_nothing(
@@ -163,22 +128,13 @@ async def test_a_runner_that_stood_still_for_longer_than_its_lease_publishes_not
     assert await once.outcome() == kept
 
 
-async def test_a_runner_that_blocks_its_loop_for_longer_than_its_lease_publishes_nothing(redis: Redis) -> None:
-    async def function() -> str:
-        await asyncio.sleep(0)
-        time.sleep(1.5 * TTL)
-        return "late"
-
-    once = Once(redis, NAME, keep=60, ttl=TTL)
-    first, second = await asyncio.gather(once.run(function), once.run(Work()), return_exceptions=True)
-    assert isinstance(first, LeaseLostError)
-    assert second == 1
-
-
 ENDS = {
     "returns": ("task = asyncio.ensure_future(once.run(wait)); await began.wait()", ""),
     "exits": ("await once.run(lambda: ends(SystemExit(3)))", "exit status 3"),
-    "interrupted": ("await once.run(lambda: ends(KeyboardInterrupt()))", "KeyboardInterrupt\nexit status -2"),
+    "interrupted": (
+        "await once.run(lambda: ends(KeyboardInterrupt()))",
+        r"Traceback((?!Traceback).)*\nKeyboardInterrupt\nexit status -2",
+    ),
     "closes": ("task = asyncio.ensure_future(once.run(wait)); await began.wait(); return locks", ""),
 }
 
@@ -218,7 +174,8 @@ async def test_a_program_that_ends_while_a_function_runs_prints_nothing_of_ours(
     redis: Redis, server: RedisServer, how: str
 ) -> None:
     body, expected = ENDS[how]
-    assert await printed(PROGRAM.replace("BODY", body), server.url, how) == expected
+    said = await asyncio.to_thread(printed, "-W", "error", "-c", PROGRAM.replace("BODY", body), server.url, how)
+    assert re.fullmatch(expected, said, re.DOTALL), said
     left = await Once(redis, "ends", keep=60).revoke(force=True)
     assert len(left) == (1 if how == "closes" else 0)  # that lease would end by itself
 
@@ -232,45 +189,6 @@ async def test_a_fork_inside_the_function_publishes_nothing(server: RedisServer)
         print(type(error).__name__, flush=True)
         os._exit(0)
 """
-    said = await printed(PROGRAM.replace("    BODY", body), server.url, "forks")
+    program = PROGRAM.replace("    BODY", body)
+    said = await asyncio.to_thread(printed, "-W", "error", "-c", program, server.url, "forks")
     assert sorted(said.split("\n")) == ["", "LeaseLostError", "parent parent"]
-
-
-async def printed(program: str, *arguments: str) -> str:
-    """Return what *program* prints, only the last line of a traceback, and its exit status if that is not 0."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", "-c", program, *arguments,
-        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    async with asyncio.timeout(50):
-        said, _ = await process.communicate()
-    text = said.decode()
-    if text.startswith("Traceback"):
-        assert text.count("Traceback") == 1, text
-        text = text.rstrip().rpartition("\n")[2] + "\n"
-    return text + (f"exit status {process.returncode}" if process.returncode else "")
-
-
-@pytest.mark.slow
-async def test_on_a_cluster_whose_slot_moves_no_caller_fails_and_all_get_one_outcome_each_time() -> None:
-    with ClusterSet() as cluster:
-        async with cluster.client() as one, cluster.client() as other:
-            slot, stopped = slot_of(f"aiolocks:once:{{{NAME}}}"), False
-
-            def move() -> None:
-                while not stopped:
-                    for server in cluster.primaries():
-                        if server is not cluster.primary_of(slot):
-                            cluster.move_slot(slot, server)
-                            time.sleep(0.3)
-
-            moving = asyncio.create_task(asyncio.to_thread(move))
-            try:
-                for number in range(20):
-                    work = Work(0.05)
-                    each = [Once(client, NAME, keep=60, ttl=20) for client in (one, other) for _ in range(5)]
-                    assert await asyncio.gather(*(once.run(work) for once in each)) == [1] * 10, number
-                    await each[0].forget()
-            finally:
-                stopped = True
-                await moving

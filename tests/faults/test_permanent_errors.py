@@ -63,6 +63,21 @@ async def test_an_acquire_of_a_key_of_another_type_raises_at_once(how: str, redi
     await redis.delete(key)
 
 
+async def test_a_release_and_questions_say_what_they_were_about(redis: Redis) -> None:
+    lock = Lock(redis, "orders:42")
+    lease = await lock.acquire()
+    await put_a_list_at(redis, "aiolocks:lock:{orders:42}")
+    for call, note in (
+        (lease.release, "while releasing lock 'orders:42'"),
+        (lock.statistics, "while asking about lock 'orders:42'"),
+        (lock.holders, "while asking about lock 'orders:42'"),
+    ):
+        with pytest.raises(ResponseError) as caught:
+            await call()
+        assert caught.value.__notes__ == [note]
+    await redis.delete("aiolocks:lock:{orders:42}")
+
+
 async def test_a_release_that_is_refused_goes_on_in_the_background(redis: Redis) -> None:
     """What was refused may be allowed again, as when a right is given back."""
     lock = Lock(redis, "orders:42", ttl=20)

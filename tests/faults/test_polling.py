@@ -13,7 +13,6 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import wait_until_listening
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import wait_until_only_residue
-from tests.faults.support.turns import turns
 from tests.support.inside import polling
 from tests.support.network import until
 from tests.support.primitives import queued
@@ -44,9 +43,6 @@ async def test_a_subscription_that_was_lost_and_made_again_is_no_reason_to_poll(
         await (await waiting).release()
 
 
-MAY_SUBSCRIBE = ("+subscribe", "+unsubscribe", "&aiolocks:*")
-
-
 async def set_user(admin: Any, *rules: str) -> None:
     await admin.execute_command("ACL", "SETUSER", "deaf", *rules)
 
@@ -74,7 +70,7 @@ async def test_a_right_that_is_given_later_is_found_and_used(redis: Redis, limit
             tasks.append(asyncio.create_task(take(number)))
             await queued(Lock(redis, "given"), number + 1)
         await until(lambda: any(polling(limited)))
-        await set_user(redis, *MAY_SUBSCRIBE)
+        await set_user(redis, "+subscribe", "+unsubscribe", "&aiolocks:*")
         await until(lambda: not any(polling(limited)))
         await queued(Lock(redis, "given"), 6)
         while any(b":q:poll" in key for key in await redis.keys()):
@@ -82,21 +78,6 @@ async def test_a_right_that_is_given_later_is_found_and_used(redis: Redis, limit
     await asyncio.gather(*tasks)
     assert order == [0, 1, 2, 3, 4, 5]
     await wait_until_only_residue(redis, within=1.0)
-
-
-async def test_permits_are_kept_and_given_once_while_a_session_turns_to_polling_and_back(
-    redis: Redis, limited: Redis
-) -> None:
-    permits = [Semaphore(client, "turning", 3, ttl=20) for client in (redis, limited)]
-    async with turns(permits, tasks=8) as busy:
-        for _ in range(2):
-            await until(lambda: any(polling(limited)))
-            await set_user(redis, *MAY_SUBSCRIBE)
-            await until(lambda: not any(polling(limited)))
-            await busy.go_on()
-            await set_user(redis, "-subscribe", "resetchannels")
-    assert busy.most == 3
-    assert (await permits[0].statistics()).permits == 0
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])

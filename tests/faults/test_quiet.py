@@ -3,25 +3,19 @@
 import asyncio
 import importlib.util
 import re
-import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock, LockManager
+from tests.faults.support.programs import printed
 from tests.faults.support.quiet import WAYS
-from tests.faults.support.residue import connections, wait_until_only_residue
+from tests.faults.support.residue import wait_until_only_residue
 from tests.faults.support.suspended import WAYS as SUSPENDED
-from tests.support.children import hear_signals
-from tests.support.inside import our_timers
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
-REPOSITORY = Path(__file__).parents[2]
 
 without_uvloop = pytest.mark.skipif(not importlib.util.find_spec("uvloop"), reason="uvloop is not installed")
 before_eager_tasks = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
@@ -29,22 +23,6 @@ before_eager_tasks = pytest.mark.skipif(sys.version_info < (3, 12), reason="eage
 LOOPS = [
     "asyncio", pytest.param("uvloop", marks=without_uvloop), pytest.param("eager", marks=before_eager_tasks),
 ]  # fmt: skip
-
-
-def start(*arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, *arguments]
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=REPOSITORY, preexec_fn=hear_signals, **pipes)
-
-
-def output_of(program: "subprocess.Popen[str]") -> str:
-    """Return all that *program* prints until it ends, and its exit status if that is not 0."""
-    with program:
-        try:
-            printed, _ = program.communicate(timeout=50)
-        finally:
-            program.kill()
-    return printed + (f"exit status {program.returncode}" if program.returncode else "")
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -64,8 +42,8 @@ def test_a_program_that_ends_with_generators_inside_locks_releases_them_and_prin
 
 def ends_quietly(server: RedisServer, program: str, *arguments: str) -> None:
     command = ("-X", "dev", "-W", "error", "-m", f"tests.faults.support.{program}", *arguments)
-    programs = {url: start(*command, url) for url in (server.url, "memory://")}
-    assert {url: output_of(program) for url, program in programs.items()} == {server.url: "", "memory://": ""}
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(lambda url: printed(*command, url), (server.url, "memory://"))) == ["", ""]
 
     async def only_residue() -> None:
         async with Redis.from_url(server.url) as redis:
@@ -111,8 +89,10 @@ def test_a_program_that_closes_its_generators_early_goes_on_with_locks(
     server: RedisServer, when: str, loop: str
 ) -> None:
     """And keeps what it holds."""
-    assert output_of(start("-X", "dev", "-W", "error", "-c", EARLY, server.url, when, loop)) == ""
+    assert printed("-X", "dev", "-W", "error", "-c", EARLY, server.url, when, loop) == ""
 
+
+ADDRESSES = r"0x[0-9a-f]+|fd=\d+"
 
 BARE = """
 import asyncio, sys
@@ -140,96 +120,5 @@ loop.close()
 
 @pytest.mark.parametrize("delay", ["0", "0.001", "0.01", "0.3"])
 def test_a_bare_loop_close_prints_no_more_than_redis_pys_open_client_does(server: RedisServer, delay: str) -> None:
-    def printed(whose: str) -> str:
-        return re.sub(r"0x[0-9a-f]+|fd=\d+", "", output_of(start("-c", BARE, server.url, whose, delay)))
-
-    assert printed("ours") == printed("theirs")
-
-
-INSIDE = """
-import asyncio, gc, sys, weakref
-from redis.asyncio import Redis
-from aiolocks import Lock
-
-client = Redis.from_url(sys.argv[1])
-lock = Lock(client, "inside", ttl=0.6, on_lost=sys.argv[2])
-there = weakref.WeakSet()
-
-class Something:
-    pass
-
-async def inside(entered):
-    something = Something()
-    there.add(something)
-    mine = Lock(client, "inside", ttl=0.6, on_lost=sys.argv[2]) if sys.argv[3] == "its own" else lock
-    async with mine:
-        entered.set_result(None)
-        await asyncio.sleep(3600)
-
-def close_loop():
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # the task is the program's own
-    entered = loop.create_future()
-    task = loop.create_task(inside(entered))
-    loop.run_until_complete(entered)
-    loop.close()
-
-async def goes_on():
-    async with lock as lease:
-        gc.collect()  # destroys the task, which leaves its block
-        await asyncio.sleep(1)
-        print("held" if lease.held else "not held")
-    print("kept" if there else "gone")
-
-close_loop()
-gc.disable()
-asyncio.run(goes_on())
-"""
-
-
-@pytest.mark.parametrize("on_lost", ["cancel", "flag"])
-@pytest.mark.parametrize("lock", ["shared", "its own"])
-def test_a_task_whose_loop_was_closed_inside_its_block_is_not_kept_and_ends_no_other_block(
-    server: RedisServer, on_lost: str, lock: str
-) -> None:
-    printed = output_of(start("-W", "ignore", "-c", INSIDE, server.url, on_lost, lock))  # its client was not closed
-    assert printed.splitlines() == ["held", "gone"]
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("where", ["redis", "memory"])
-async def test_a_second_after_the_last_lease_and_waiter_there_is_no_task_connection_or_timer(
-    redis: Redis, redis_url: str, where: str
-) -> None:
-    tasks_before = asyncio.all_tasks()
-    connections_before = await connections(redis)
-    async with LockManager.from_url(redis_url if where == "redis" else "memory://", ttl=2) as locks:
-
-        async def work(number: int) -> None:
-            async with locks.lock("busy"), locks.semaphore("busy", 2):
-                await asyncio.sleep(0.01)
-
-        await asyncio.gather(*(work(number) for number in range(20)))
-        async with locks.lock("given up"):
-            with pytest.raises(TimeoutError):
-                await asyncio.create_task(locks.lock("given up").acquire(timeout=0.2))
-    if where == "redis":
-        assert len(await connections(redis)) > len(connections_before), "or this test looks at nothing"
-        assert our_timers() != [], "or this test looks at nothing"
-    await asyncio.sleep(1.0)
-    assert not our_timers()
-    assert asyncio.all_tasks() <= tasks_before
-    assert await connections(redis) == connections_before
-
-
-@pytest.mark.asyncio
-async def test_a_second_after_its_last_lease_was_lost_a_block_still_open_keeps_no_connection(
-    redis: Redis, redis_url: str
-) -> None:
-    connections_before = await connections(redis)
-    async with Redis.from_url(redis_url) as client, Lock(client, "lost", ttl=0.5, on_lost="flag") as lease:
-        await redis.delete("aiolocks:lock:{lost}")
-        assert await lease.wait_lost()
-        await asyncio.sleep(1.0)
-        assert not our_timers()
-        assert await connections(redis) == connections_before
+    ours, theirs = (printed("-c", BARE, server.url, whose, delay) for whose in ("ours", "theirs"))
+    assert re.sub(ADDRESSES, "", ours) == re.sub(ADDRESSES, "", theirs)

@@ -141,25 +141,6 @@ async def test_without_enough_replicas_a_caller_gets_the_refusal_and_holders_end
     assert body.ended_at < taken_at
 
 
-async def test_a_shortage_of_replicas_that_ends_in_time_is_ridden_out(
-    own_server: RedisServer, own: Redis, other: Redis, kind: Kind
-) -> None:
-    """F18: holders keep their lease, those in the queue their place."""
-    async with measured_lag() as lag:
-        async with make(kind, own, "replicated", ttl=TTL) as lease:
-            waiter = asyncio.create_task(granted_at(make(kind, other, "replicated", ttl=TTL)))
-            await queued(make(kind, own, "replicated", ttl=TTL), 1)
-            async with configured(own, "min-replicas-to-write"):
-                await asyncio.sleep(0.4 * TTL)
-            await asyncio.sleep(TTL)
-            lease.check()
-            assert not waiter.done()
-            left_at = time.monotonic()
-        taken_at = await waiter
-        await check_healed(own_server, own, kind, "replicated", lag.worst)
-    assert_within(taken_at - left_at, SLACK * 0.2 + lag.worst)
-
-
 async def test_an_adoption_rides_out_a_shortage_of_replicas(own: Redis, other: Redis, kind: Kind) -> None:
     """F18: the refusal of a script with other arguments than `grant`'s is read as any other."""
     text = await (await make(kind, own, "handed on", ttl=TTL).acquire()).hand_off(ttl=10 * SLACK)

@@ -8,8 +8,6 @@ from redis.asyncio import Redis
 
 from aiolocks import Lease, LeaseLostError, Lock
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import wait_until_listening
-from tests.support.inside import forget_orders
 from tests.support.network import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -60,27 +58,6 @@ async def test_a_renewal_on_a_half_open_link_is_retried_in_time_though_the_loop_
         await until_renewed(lease, 0.8 * ttl)  # over another connection, as that one carries nothing any more
         proxy.on_request = None
         assert renewals > 2
-
-
-async def test_a_lease_that_begins_with_little_left_is_renewed_in_time(redis: Redis, proxy: FaultProxy) -> None:
-    """A third of the whole TTL after its begin, it would be over."""
-    ttl = 6.0
-    async with Redis.from_url(proxy.url) as client:
-        holding = await Lock(redis, "little left").acquire()
-        waiter = asyncio.create_task(Lock(client, "little left", ttl=ttl).acquire())
-        await wait_until_listening(redis, 1)
-        # Nothing that is asked is answered, but what comes unasked gets through.
-        proxy.on_request = lambda sent: proxy.drop_next_reply(b"EVAL", "black_hole") if b"EVAL" in sent else None
-        answered_last = time.monotonic()
-        await until(lambda: time.monotonic() - answered_last > 0.6 * ttl)
-        await holding.release()
-        lease = await asyncio.wait_for(waiter, timeout=5)
-        proxy.on_request = None
-        forget_orders(proxy)
-        proxy.cut_all()
-        assert 0 < lease.remaining() < 0.4 * ttl
-        async with lease:
-            await until_renewed(lease, ttl / 2)
 
 
 async def test_a_short_lease_is_kept_though_redis_is_far_away(proxy: FaultProxy) -> None:

@@ -1,4 +1,4 @@
-"""A server that stands still, or does not let anybody write, for two TTLs: nobody is inside with anybody else."""
+"""A server that stands still or lets no client write: for two TTLs no two are inside, for less than one all is kept."""
 
 import asyncio
 import time
@@ -18,6 +18,7 @@ from tests.faults.support.residue import wait_until_only_residue
 from tests.faults.support.turns import turns
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.network import until
+from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -145,3 +146,52 @@ async def test_a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late(
         taken_at = await contender
     assert body.ended_at - lag.worst < renewed_at + ttl
     assert body.ended_at < taken_at
+
+
+KEPT = 2.0
+"""TTL of what outlasts the trouble."""
+
+
+async def stand_still(server: RedisServer) -> None:
+    server.pause()
+    await asyncio.sleep(KEPT / 2)
+    server.resume()
+
+
+async def want_replicas(server: RedisServer) -> None:
+    server.operator.config_set("min-replicas-to-write", 1)
+    await asyncio.sleep(0.4 * KEPT)
+    server.operator.config_set("min-replicas-to-write", 0)
+
+
+async def restart_with_all(server: RedisServer) -> None:
+    server.kill()
+    server.restart()
+
+
+@pytest.mark.parametrize("trouble", [stand_still, want_replicas, restart_with_all])
+@pytest.mark.parametrize("kind", [Lock, Semaphore])
+async def test_trouble_that_is_over_within_a_ttl_costs_no_holder_its_lease_and_no_waiter_its_place(
+    servers: Callable[..., RedisServer], kind: Kind, trouble: Stall
+) -> None:
+    """F5, F18, and F6 of a server that writes everything down."""
+    server = servers(options={"appendonly": "yes", "appendfsync": "always"})
+    async with Redis.from_url(server.url) as client, Redis.from_url(server.url) as other, measured_lag() as lag:
+        mine = make(kind, client, "kept", ttl=KEPT)
+        async with mine as lease:
+            waiter = asyncio.create_task(make(kind, other, "kept", ttl=KEPT).acquire())
+            await queued(mine, 1)
+            await trouble(server)
+            ends_at = time.monotonic() + 2 * KEPT
+            while time.monotonic() < ends_at:
+                await asyncio.sleep(0.02)
+                lease.check()
+            now = await mine.statistics()
+            assert (now.holders, now.waiting, now.fencing_token) == (1, 1, lease.fencing_token)
+            left_at = time.monotonic()
+        following = await asyncio.wait_for(waiter, timeout=15)
+        took = time.monotonic() - left_at
+        assert following.fencing_token > lease.fencing_token
+        assert await following.release()
+        await wait_until_only_residue(client, within=1.0)
+    assert_within(took, SLACK * 0.2 + lag.worst)

@@ -11,10 +11,9 @@ from redis.asyncio import Redis
 from aiolocks import HierarchicalLock, Lock, Redlock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
-from tests.faults.support.residue import alive, connections, wait_until_only_residue
-from tests.support.lateness import SLACK, assert_within, in_time
-from tests.support.network import until
-from tests.support.primitives import rows_where
+from tests.faults.support.residue import alive, wait_until_only_residue
+from tests.support.lateness import SLACK, assert_within
+from tests.support.primitives import Acquirable, rows_where
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
@@ -37,52 +36,45 @@ of_each_kind = pytest.mark.parametrize("kind", KINDS)
 with_either_watchdog = pytest.mark.parametrize("watchdog", ["task", "thread"])
 
 
+@pytest.mark.parametrize("how", ["block", "cancelled block", "by hand"])
 @with_either_watchdog
 @of_each_kind
-async def test_a_lone_block_whose_release_gets_lost_is_free_soon(
-    redis: Redis, proxy: FaultProxy, kind: str, watchdog: Literal["task", "thread"], caplog: pytest.LogCaptureFixture
-) -> None:
-    """It was the last thing that its session had to do, and the session must not end before that is done."""
+async def test_a_lease_whose_release_gets_lost_is_free_soon(
+    redis: Redis, proxy: FaultProxy, caplog: pytest.LogCaptureFixture,
+    kind: str, watchdog: Literal["task", "thread"], how: str,
+) -> None:  # fmt: skip
+    """It is the last thing that its session has to do, and the session must not end before that is done."""
+    entered = asyncio.Event()
+
+    async def hold(lock: Acquirable) -> None:
+        async with lock:
+            entered.set()
+            if how == "block":
+                proxy.drop_next_request(LOST, "black_hole")
+            else:
+                await asyncio.sleep(60)
+
     async with retrying(proxy) as client:
-        async with KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog):
+        lock = KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog)
+        if how == "by hand":
+            lease = await lock.acquire()
             proxy.drop_next_request(LOST, "black_hole")
+            assert await lease.release()
+        else:
+            holding = asyncio.create_task(hold(lock))
+            await entered.wait()
+            if how == "cancelled block":
+                proxy.drop_next_request(LOST, "black_hole")
+                await cancelled(holding)
+            await asyncio.wait((holding,))
     await wait_until_only_residue(redis, within=SOON)
-    assert caplog.records == [], "it was confirmed while the block was being left"
+    assert how != "block" or caplog.records == [], "it was confirmed while the block was being left"
 
 
 async def test_a_block_whose_release_gets_lost_twice_is_free_soon(redis: Redis, proxy: FaultProxy) -> None:
     async with retrying(proxy) as client, Lock(client, NAME, ttl=30):
         proxy.drop_next_request(LOST, "black_hole")
         proxy.drop_next_request(LOST, "black_hole")
-    await wait_until_only_residue(redis, within=SOON)
-
-
-@of_each_kind
-async def test_a_block_that_is_cancelled_while_its_release_gets_lost_is_free_soon(
-    redis: Redis, proxy: FaultProxy, client: Redis, kind: str
-) -> None:
-    entered = asyncio.Event()
-
-    async def hold() -> None:
-        async with KINDS[kind].make(client, NAME, ttl=30):
-            entered.set()
-            await asyncio.sleep(60)
-
-    task = asyncio.create_task(hold())
-    await entered.wait()
-    proxy.drop_next_request(LOST, "black_hole")
-    await cancelled(task)
-    await wait_until_only_residue(redis, within=SOON)
-
-
-@with_either_watchdog
-@of_each_kind
-async def test_a_lease_whose_release_by_hand_gets_lost_is_free_soon(
-    redis: Redis, proxy: FaultProxy, client: Redis, kind: str, watchdog: Literal["task", "thread"]
-) -> None:
-    lease = await KINDS[kind].make(client, NAME, ttl=30, watchdog=watchdog).acquire()
-    proxy.drop_next_request(LOST, "black_hole")
-    assert await lease.release()
     await wait_until_only_residue(redis, within=SOON)
 
 
@@ -135,34 +127,6 @@ async def test_a_redlock_of_which_one_server_went_silent_is_free_on_all_soon(
             proxy.drop_next_request(LOST, "black_hole")
         for each in (redis, second, third):
             await wait_until_only_residue(each, within=SOON)
-
-
-async def test_a_lock_that_was_left_while_redis_was_away_for_long_is_freed_when_it_is_back(
-    redis: Redis, proxy: FaultProxy, client: Redis
-) -> None:
-    """An undo is worth its tries for as long as the lease would last."""
-    async with Lock(client, NAME, ttl=60):
-        proxy.black_hole = True
-    await asyncio.sleep(11)
-    assert await alive(redis)
-    proxy.black_hole = False
-    proxy.cut_all()
-    await wait_until_only_residue(redis, within=6)
-
-
-async def test_an_undo_that_is_never_answered_keeps_the_session_for_what_is_left_of_its_lease_only(
-    redis: Redis, proxy: FaultProxy
-) -> None:
-    known = await connections(redis)
-    ttl = 2.5
-    async with in_time(ttl + SLACK * 0.2, "its connections stay"):
-        async with retrying(proxy) as client, Lock(client, NAME, ttl=ttl, renew=False):
-            proxy.black_hole = True
-        await until(lambda: not proxy.connections_open)
-    proxy.black_hole = False
-    proxy.cut_all()
-    await until(lambda: not proxy.connections_open)
-    assert len(await connections(redis)) <= len(known)
 
 
 async def test_the_undo_of_a_request_answered_too_late_keeps_the_session_no_longer_than_its_lease_lasts(

@@ -13,7 +13,6 @@ from redis.backoff import NoBackoff
 from aiolocks import AcquireTimeoutError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, outcome_of, retrying
-from tests.faults.support.kinds import Kind, make
 from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
@@ -96,46 +95,6 @@ async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken
         proxy.cut_all()
 
 
-@pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_a_waiter_rides_out_a_server_that_stands_still_for_half_a_ttl(
-    own_server: RedisServer, own: Redis, other: Redis, kind: Kind
-) -> None:
-    """F5: for less than a TTL, nothing is lost."""
-    ttl = 2.0
-    async with make(kind, own, "stalled", ttl=ttl) as lease:
-        waiter = asyncio.create_task(make(kind, other, "stalled", ttl=ttl).acquire())
-        await queued(make(kind, own, "stalled", ttl=ttl), 1)
-        own_server.pause()
-        await asyncio.sleep(ttl / 2)
-        own_server.resume()
-        await asyncio.sleep(ttl)
-        lease.check()
-        assert not waiter.done()
-    async with in_time(SLACK * 0.3):
-        got = await asyncio.wait_for(waiter, timeout=15)
-    assert got.fencing_token > lease.fencing_token
-    await got.release()
-
-
-@pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_a_waiter_rides_out_a_restart_that_forgets_everything(
-    own_server: RedisServer, own: Redis, other: Redis, kind: Kind
-) -> None:
-    """F6: the waiter asks anew, and is granted."""
-    ttl = 3.0
-    lease = await make(kind, own, "restarted", ttl=ttl).acquire()
-    waiter = asyncio.create_task(make(kind, other, "restarted", ttl=ttl).acquire())
-    await queued(make(kind, own, "restarted", ttl=ttl), 1)
-    own_server.kill()
-    await asyncio.sleep(ttl / 4)
-    own_server.restart()
-    async with in_time(SLACK * 0.5):
-        got = await asyncio.wait_for(waiter, timeout=15)
-    assert await asyncio.wait_for(lease.wait_lost(), timeout=ttl)
-    assert got.fencing_token > lease.fencing_token
-    assert await got.release()
-
-
 @pytest.mark.parametrize("timeout", [None, 30.0])
 async def test_a_waiter_gets_redis_pys_exception_when_trouble_outlasts_its_ttl(
     redis: Redis, proxy: FaultProxy, client: Redis, timeout: float | None
@@ -155,19 +114,3 @@ async def test_a_waiter_gets_redis_pys_exception_when_trouble_outlasts_its_ttl(
     # Silence is noticed after a quarter of a second, and an acquire that failed waits a second for its undo.
     assert 0.5 * ttl < took
     assert_within(took, ttl + 0.25 + min(GRACE, ttl) + SLACK * 0.1 + lag.worst)
-
-
-@pytest.mark.leaves_residue  # the holder passes the lock on to a waiter that could not say that it has left
-async def test_a_timeout_that_ends_while_the_queue_cannot_be_asked_is_a_timeout(
-    redis: Redis, proxy: FaultProxy, client: Redis
-) -> None:
-    """Redis did say that somebody else holds it."""
-    async with Lock(redis, "silence"):
-        waiter = asyncio.create_task(outcome_of(lambda: Lock(client, "silence", ttl=5).acquire(timeout=1.5)))
-        await queued(Lock(redis, "silence"), 1)
-        proxy.black_hole = True
-        result, took = await waiter
-        proxy.black_hole = False
-        proxy.cut_all()
-        assert isinstance(result, AcquireTimeoutError)
-        assert_within(took, 1.5 + GRACE + SLACK * 0.1)

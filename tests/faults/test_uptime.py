@@ -1,8 +1,4 @@
-"""A server that is killed under a held lease and starts empty: with `min_uptime` there is no second holder.
-
-The holder does not renew, so that it believes in its lease until its own deadline, as one does that is stopped or cut
-off. That is the case which an empty restart breaks: whoever comes next is granted the name at once.
-"""
+"""A server is killed under a lease that is not renewed, and starts empty: `min_uptime` keeps a second holder out."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +14,6 @@ from tests.support.servers import RedisServer
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 TTL = 2
-KINDS = ["lock", "redlock"]
 
 
 def lock_of(clients: list[Redis], ttl: float, min_uptime: float) -> Lock | Redlock:
@@ -39,10 +34,7 @@ async def insistently(lock: Lock | Redlock) -> Lease:
 async def held_when_the_next_has_it(
     start: Callable[..., RedisServer], kind: str, ttl: float, min_uptime: float
 ) -> bool:
-    """Whether a lease still counts for its holder when another is granted the name, its server having been killed.
-
-    Of three servers, two grant the lease, and one of these is killed.
-    """
+    """Whether a lease still counts when another caller is granted the name, as a server that granted it was killed."""
     servers = [start() for _ in range(1 if kind == "lock" else 3)]
     async with AsyncExitStack() as stack:
         holders, others = [
@@ -66,14 +58,9 @@ async def held_when_the_next_has_it(
     return both
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_no_second_holder_after_a_server_has_started_empty(
+@pytest.mark.parametrize("kind", ["lock", "redlock"])
+async def test_only_without_min_uptime_there_is_a_second_holder_after_a_server_has_started_empty(
     servers: Callable[..., RedisServer], kind: str
 ) -> None:
     assert not await held_when_the_next_has_it(servers, kind, TTL, TTL)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_without_min_uptime_there_is_a_second_holder(servers: Callable[..., RedisServer], kind: str) -> None:
-    """Or the test above would show nothing."""
-    assert await held_when_the_next_has_it(servers, kind, 10 * TTL, 0)
+    assert await held_when_the_next_has_it(servers, kind, 10 * TTL, 0), "or this test would show nothing"

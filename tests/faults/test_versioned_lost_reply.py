@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Literal, get_args
 
 import pytest
 import pytest_asyncio
@@ -10,12 +9,10 @@ from redis.asyncio import Redis
 
 from aiolocks import Versioned
 from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import retrying
+from tests.faults.support.asking import Loss, either_loss, retrying
 
-Loss = Literal["reset", "black_hole"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, either_loss]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-pytestmark += [pytest.mark.parametrize("how", get_args(Loss))]
 KEY = "test:stock"
 
 

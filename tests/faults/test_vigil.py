@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock, LockManager
+from aiolocks import Lock
 from tests.support.inside import count_busy_turns, stay_awake_for
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
@@ -60,13 +60,3 @@ async def test_a_waiter_that_joins_others_sleeps(
             assert turns() == before
         for waiter in (first, second):
             await (await waiter).release()
-
-
-async def test_in_memory_no_loop_stays_awake(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who answers runs in the same loop."""
-    stay_awake_for(monkeypatch, 10.0)
-    async with LockManager.from_url("memory://") as locks:
-        for _ in range(10):
-            async with locks.lock("near"):
-                pass
-    assert turns() == 0

@@ -1,13 +1,7 @@
-"""`wait_release=False`: a block ends when its release has left, and nothing that it promises others is lost by that.
-
-W24: what the session asks of a name goes behind its own releases of it, also where those have to be sent again.
-"""
+"""`wait_release=False`: a block ends when its release has left, and what its session asks goes behind that (W24)."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +9,12 @@ from redis.asyncio import Redis
 
 from aiolocks import Lock
 from aiolocks.testing import FaultProxy
+from tests.faults.support.asking import Loss, either_loss
 from tests.support.inside import limit_unawaited
 from tests.support.network import until
 from tests.support.primitives import free, one_of_each_family, rows_where
-from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
-REPOSITORY = Path(__file__).parents[2]
 
 MANY = 50
 """Times that what may go wrong is tried."""
@@ -63,11 +55,11 @@ async def taken_at_once(lock: Any) -> None:
     await lease.release()
 
 
-@pytest.mark.parametrize("how", ["reset", "black_hole"])
+@either_loss
 @pytest.mark.parametrize("way", ["request", "reply"])
 @pytest.mark.parametrize("kind", [*one_of_each_family(), "multilock"])
 async def test_a_release_that_is_lost_goes_first_over_the_next_connection(
-    proxy: FaultProxy, client: Redis, kind: str, way: str, how: Any
+    proxy: FaultProxy, client: Redis, kind: str, way: str, how: Loss
 ) -> None:
     lock = KINDS[kind](client, "lost", wait_release=False, ttl=20)
     for _ in range(3):
@@ -91,19 +83,6 @@ async def test_what_waits_for_a_connection_is_sent_behind_the_releases(proxy: Fa
     await asyncio.gather(*map(leave_and_ask, locks))
 
 
-async def test_a_release_that_is_not_confirmed_is_repeated_and_said_to_be_unconfirmed_at_the_end(
-    proxy: FaultProxy, client: Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with Lock(client, "unconfirmed", ttl=1, wait_release=False):
-        proxy.black_hole = True
-    await until(lambda: bool(caplog.records))
-    proxy.black_hole = False
-    proxy.cut_all()
-    [record] = caplog.records
-    assert record.levelname == "WARNING"
-    assert "lock 'unconfirmed': the release could not be confirmed" in record.getMessage()
-
-
 @pytest.mark.parametrize("on_lost", ["cancel", "flag"])
 async def test_a_lease_that_was_taken_away_is_a_line_in_the_log(
     redis: Redis, caplog: pytest.LogCaptureFixture, on_lost: Any
@@ -114,26 +93,6 @@ async def test_a_lease_that_was_taken_away_is_a_line_in_the_log(
     [record] = caplog.records
     assert record.levelname == "WARNING"
     assert "lock 'taken': it is gone from the server" in record.getMessage()
-
-
-async def test_the_body_s_own_exception_and_a_cancellation_leave_as_they_are(redis: Redis) -> None:
-    lock = Lock(redis, "raised", wait_release=False)
-    with pytest.raises(KeyError):
-        async with lock:
-            raise KeyError
-    inside = asyncio.Event()
-
-    async def stay() -> None:
-        async with lock:
-            inside.set()
-            await asyncio.sleep(60)
-
-    task = asyncio.create_task(stay())
-    await inside.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await taken_at_once(lock)
 
 
 async def test_a_lease_by_hand_is_waited_for(redis: Redis, proxy: FaultProxy, client: Redis) -> None:
@@ -161,36 +120,6 @@ async def test_too_many_that_are_not_answered_are_waited_for(
     proxy.release_requests()
     for lock in locks:
         await free(lock)
-
-
-PROGRAM = """
-import asyncio, sys
-from aiolocks import LockManager
-
-async def main():
-    locks = LockManager.from_url(sys.argv[1], wait_release=False)
-    async with locks.lock("last", ttl=30):
-        pass
-
-with asyncio.Runner(loop_factory=getattr(__import__(sys.argv[2]), "new_event_loop")) as runner:
-    runner.get_loop().slow_callback_duration = 60.0
-    runner.run(main())
-"""
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_a_program_that_ends_right_behind_the_block_has_released_it_and_prints_nothing(
-    server: RedisServer, redis: Redis, loop: str
-) -> None:
-    if loop == "uvloop":
-        pytest.importorskip("uvloop")
-    for url in (server.url, "memory://"):
-        command = [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM, url, loop]
-        ended = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, cwd=REPOSITORY, timeout=50, check=False
-        )
-        assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
-    assert not await Lock(redis, "last").locked()
 
 
 @every_kind

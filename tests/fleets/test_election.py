@@ -36,7 +36,7 @@ class Fleet:
         self.living: dict[int, Worker] = {}
 
     def start(self) -> None:
-        command = ("-m", "tests.faults.support.leading", self._server.url, NAME, str(TTL), str(self._log))
+        command = ("-m", "tests.faults.support.worker", "stand", self._server.url, NAME, str(TTL), str(self._log))
         worker = self._stack.enter_context(spawn(*command))
         self.living[worker.pid] = worker
 

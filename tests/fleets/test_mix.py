@@ -1,9 +1,4 @@
-"""F19: workers, waiters, servers and connections broken at random; the nightly run does it for ten minutes.
-
-    python -m tests.nightly mix
-
-A seed draws which faults strike when, and what the workers do; it is printed, and replays the same plan.
-"""
+"""F19: workers, servers and connections broken at random, by a seed; for minutes in `python -m tests.nightly mix`."""
 
 import asyncio
 import os

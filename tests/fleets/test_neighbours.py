@@ -1,7 +1,4 @@
-"""Two neighbouring versions share a Redis and every name: exclusion, order and fencing hold, and no waiter is stranded.
-
-So a fleet can be deployed step by step. Each test runs in both orders: the older version comes first, or the newer.
-"""
+"""Two neighbouring versions share a Redis, whichever comes first: a fleet can be deployed step by step."""
 
 import itertools
 import time
@@ -67,6 +64,16 @@ def start(tmp_path_factory: pytest.TempPathFactory, urls: list[str]) -> Iterator
 @pytest.fixture(scope="module")
 def both(start: Callable[[str], Peer]) -> dict[str, Peer]:
     return {version: start(version) for version in (OLDER, NEWER)}
+
+
+@pytest.fixture
+def older(both: dict[str, Peer]) -> Peer:
+    return both[OLDER]
+
+
+@pytest.fixture
+def newer(both: dict[str, Peer]) -> Peer:
+    return both[NEWER]
 
 
 @pytest.fixture(params=[(OLDER, NEWER), (NEWER, OLDER)], ids=["older-first", "newer-first"])
@@ -264,10 +271,10 @@ def test_a_heavy_waiter_of_one_version_is_not_passed_by_light_ones_of_the_other(
 
 def test_a_limit_that_one_version_sets_is_in_force_for_the_other(first: Peer, second: Peer, name: str) -> None:
     lease, _ = second("acquire", "permits", name)
-    first("resize", name, 1)
+    first("resize", "permits", name, 1)
     assert second("state", "permits", name) == [1, 0, 1]
     assert second("try_acquire", "permits", name) is None
-    second("resize", name, 2)
+    second("resize", "permits", name, 2)
     another, _ = first("try_acquire", "permits", name)
     assert second("release", lease)
     assert first("release", another)
@@ -316,10 +323,9 @@ def test_a_lease_is_handed_on_from_one_version_to_the_other(first: Peer, second:
 
 @pytest.mark.parametrize("kind", [*QUEUEING, "read lock"])
 def test_what_the_older_version_hands_off_and_adopts_is_touched_and_dropped_by_the_newer(
-    both: dict[str, Peer], kind: str, name: str
+    older: Peer, newer: Peer, kind: str, name: str
 ) -> None:
     """The older version cannot do that itself, and its adoption leaves no mark."""
-    older, newer = both[OLDER], both[NEWER]
     lease, fences = older("acquire", kind, name)
     text = older("hand_off", lease)
     assert newer("touch", kind, name, text) == max(fences)
@@ -355,9 +361,8 @@ def test_a_holder_of_one_version_stops_when_the_other_revokes_its_lease(
 
 @pytest.mark.parametrize("kind", ["lock", "redlock", "permits", "write row"])
 def test_a_note_of_the_newer_version_is_seen_by_it_alone_and_its_other_names_by_both(
-    both: dict[str, Peer], kind: str, name: str
+    older: Peer, newer: Peer, kind: str, name: str
 ) -> None:
-    older, newer = both[OLDER], both[NEWER]
     turn = newer.ask("turn", kind, name, 2.0, note="May's report")
     until(lambda: newer("called", kind, name)[:1] not in ([], [[None, None]]), "what it is called")
     [task, note] = newer("called", kind, name)[0]
@@ -382,19 +387,9 @@ def test_a_min_hold_of_one_version_keeps_the_other_out_until_it_is_over(first: P
         assert_within((later - began) / 1e9, 0.6 + 0.5 * SLACK, kind)
 
 
-def test_a_lease_of_one_version_is_renewed_while_the_other_waits(first: Peer, second: Peer, name: str) -> None:
-    working = {kind: first.ask("turn", kind, f"{name} {kind}", 1.6, ttl=1.0) for kind in EXCLUSIVE}
-    for kind in EXCLUSIVE:
-        held(second, kind, f"{name} {kind}")
-    turns = {kind: second.ask("turn", kind, f"{name} {kind}", ttl=1.0) for kind in EXCLUSIVE}
-    for kind in EXCLUSIVE:
-        assert one_after_the_other([working[kind].result(PATIENCE), turns[kind].result(PATIENCE)]), kind
-
-
-def test_the_older_version_goes_by_a_limit_that_the_newer_has_pinned(both: dict[str, Peer], name: str) -> None:
-    older, newer = both[OLDER], both[NEWER]
+def test_the_older_version_goes_by_a_limit_that_the_newer_has_pinned(older: Peer, newer: Peer, name: str) -> None:
     lease, _ = older("acquire", "permits", name)
-    newer("resize", name, 2, pin=True)
+    newer("resize", "permits", name, 2, pin=True)
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [2, 2]
     second_lease, _ = older("acquire", "permits", name)
     assert older("try_acquire", "permits", name) is None
@@ -407,26 +402,24 @@ def test_the_older_version_goes_by_a_limit_that_the_newer_has_pinned(both: dict[
     assert newer("state", "permits", name)[2] == 2, "the older version's scripts leave the pin"
 
 
-def test_a_limit_that_the_older_version_declares_ends_a_pin(both: dict[str, Peer], name: str) -> None:
+def test_a_limit_that_the_older_version_declares_ends_a_pin(older: Peer, newer: Peer, name: str) -> None:
     """It knows no pins, as is said of `resize`."""
-    older, newer = both[OLDER], both[NEWER]
-    newer("resize", name, 2, pin=True)
+    newer("resize", "permits", name, 2, pin=True)
     older("turn", "permits", name, limit=4)
     assert newer("state", "permits", name)[2] == 4
     newer("turn", "permits", name, limit=5)
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
 
 
-def test_a_pause_of_the_newer_version_stops_the_older_one_too(both: dict[str, Peer], name: str) -> None:
+def test_a_pause_of_the_newer_version_stops_the_older_one_too(older: Peer, newer: Peer, name: str) -> None:
     """Its holders go on, and its waiters go first when the pause ends."""
-    older, newer = both[OLDER], both[NEWER]
     lease, _ = older("acquire", "permits", name, ttl=1.0)
     began = time.monotonic()
-    assert newer("pause", name, 1.2) == 1.2
+    assert newer("pause", "permits", name, 1.2) == 1.2
     assert older("try_acquire", "permits", name) is None
     turns = [asked.ask("turn", "permits", name) for asked in (older, newer)]
     waiting(older, "permits", name, 2)
-    older("resize", name, 9)
+    older("resize", "permits", name, 9)
     assert older("try_acquire", "permits", name) is None
     for turn in turns:
         assert turn.result(PATIENCE)[0] / 1e9 - began >= 1.19
@@ -436,22 +429,20 @@ def test_a_pause_of_the_newer_version_stops_the_older_one_too(both: dict[str, Pe
     assert_free("permits", name, older, newer)
 
 
-def test_to_resume_hands_over_to_waiters_of_the_older_version(both: dict[str, Peer], name: str) -> None:
-    older, newer = both[OLDER], both[NEWER]
-    newer("pause", name, 60)
+def test_to_resume_hands_over_to_waiters_of_the_older_version(older: Peer, newer: Peer, name: str) -> None:
+    newer("pause", "permits", name, 60)
     turn = older.ask("turn", "permits", name)
     waiting(newer, "permits", name, 1)
-    assert newer("resume", name) is True
+    assert newer("resume", "permits", name) is True
     turn.result(PATIENCE)
     assert_free("permits", name, older, newer)
 
 
-def test_revoke_of_the_older_version_ends_a_pause(both: dict[str, Peer], name: str) -> None:
+def test_revoke_of_the_older_version_ends_a_pause(older: Peer, newer: Peer, name: str) -> None:
     """It takes a pause for a lease that cools, as is said of `pause`."""
-    older, newer = both[OLDER], both[NEWER]
-    newer("pause", name, 60)
+    newer("pause", "permits", name, 60)
     older("revoke", "permits", name)
-    assert newer("resume", name) is False
+    assert newer("resume", "permits", name) is False
     assert_free("permits", name, older, newer)
 
 

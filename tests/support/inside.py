@@ -30,7 +30,7 @@ from aiolocks._redis import busy_poll as _busy_poll
 from aiolocks._redis.clients import pool_of
 from aiolocks._redis.cluster import Node, Router
 from aiolocks._redis.pipeline import Pipeline
-from aiolocks.testing import FaultProxy, JumpingLoop
+from aiolocks.testing import JumpingLoop
 from aiolocks.testing._resp import Pairing, Scanner
 
 __all__ = ["Acquiring", "Pairing", "Scanner"]
@@ -197,11 +197,6 @@ def node_hosts(client: Any) -> set[str]:
 def pool_connections(pool: Any) -> tuple[list[Any], list[Any]]:
     """Return the connections of a pool of redis-py: the free ones, and those in use."""
     return list(pool._available_connections), list(pool._in_use_connections)
-
-
-def forget_orders(proxy: FaultProxy) -> None:
-    """Cancel all orders to *proxy* to drop or delay something that has not come yet."""
-    proxy._faults.orders.clear()
 
 
 # Tracking.

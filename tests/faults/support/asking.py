@@ -3,14 +3,20 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import final
+from typing import Literal, final, get_args
 
+import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lock, Semaphore
 from aiolocks.testing import FaultProxy
+
+Loss = Literal["reset", "black_hole"]
+"""What becomes of the connection whose message is lost."""
+
+either_loss = pytest.mark.parametrize("how", get_args(Loss))
 
 UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
 """What redis-py raises when it gets no answer."""

@@ -70,6 +70,12 @@ async def leave_idle(locks: LockManager, delay: float) -> None:
         await asyncio.sleep(delay)
 
 
+async def leave_an_unawaited_release(locks: LockManager, delay: float) -> None:
+    """Return from main right behind a block that did not wait for its release."""
+    async with locks.lock("quietly left", ttl=30, wait_release=False):
+        await asyncio.sleep(delay)
+
+
 async def close_client(locks: LockManager, delay: float) -> None:
     """Close the user's client while tasks hold and wait."""
     task = asyncio.create_task(hold_and_wait(locks))
@@ -116,6 +122,7 @@ Way = Callable[[LockManager, float], Awaitable[None]]
 WAYS: dict[str, tuple[Way, type[BaseException] | None]] = {
     "leave_waiters_pending": (leave_waiters_pending, None),
     "leave_idle": (leave_idle, None),
+    "leave_an_unawaited_release": (leave_an_unawaited_release, None),
     "close_client": (close_client, None),
     "raise_in_block": (raise_in_block, Planned),
     "interrupt": (interrupt, KeyboardInterrupt),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from redis.asyncio import Redis
+
 UNCHECKED, ACCEPTED = "test:unchecked", "test:accepted"
 
 _WRITE = """
@@ -18,3 +20,10 @@ return 1
 def write(client: Any, fencing_token: int) -> Any:
     """Write to both; 1 if the protected one took it, 0 if it has seen a newer token. *client* may be of either kind."""
     return client.eval(_WRITE, 2, UNCHECKED, ACCEPTED, fencing_token)
+
+
+async def check_bitten(client: Redis) -> None:
+    """Check that a holder did write late, and that only the resource without protection took that."""
+    unchecked, accepted = [await client.lrange(key, 0, -1) for key in (UNCHECKED, ACCEPTED)]
+    assert list(map(int, unchecked)) != sorted(map(int, unchecked)), "the fault did not bite"
+    assert list(map(int, accepted)) == sorted(map(int, accepted))

@@ -6,16 +6,14 @@ Nothing here knows what is broken, or how. What went wrong is in `problems`, in 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, final
 
 from redis.asyncio import Redis
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, LeaseLostError, Lock
 from tests.support.lateness import SLACK, assert_within
-from tests.support.leftovers import Leftovers
 from tests.support.servers import RedisServer, wait_while
 
 TTL = 10.0
@@ -125,23 +123,6 @@ async def traffic(client: Any, *, names: int = NAMES, replicas: int = 0) -> Asyn
 def key_of(name: str) -> str:
     """Return the key of the holder of the `Lock` called *name*."""
     return f"aiolocks:lock:{{{name}}}"
-
-
-async def check_many_need_a_replica(
-    client: Any, come_back: Callable[[], object], primaries: Sequence[RedisServer]
-) -> None:
-    """Check that without a replica none of many leases is granted and nothing stays, and that all are with one."""
-
-    def asked() -> list[Any]:
-        return [Lock(client, f"cut:{number}", replicas=1, ttl=TTL).acquire() for number in range(MANY)]
-
-    refused = await asyncio.gather(*asked(), return_exceptions=True)
-    assert {type(one) for one in refused} == {RedisTimeoutError}
-    assert all("0 of 1 replicas" in str(one) for one in refused)
-    assert [key for primary in primaries for key in Leftovers(primary).lasting_keys()] == []
-    await asyncio.to_thread(come_back)
-    leases = await asyncio.gather(*asked())
-    assert await asyncio.gather(*(lease.release() for lease in leases)) == [True] * MANY
 
 
 async def renewed(server: RedisServer, keys: Sequence[str], since: float) -> float:

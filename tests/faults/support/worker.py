@@ -15,11 +15,11 @@ from typing import Any
 import redis
 from redis.asyncio import Redis
 
-from aiolocks import Lease, LeaseLostError, Lock, MultiLock, RWLock, Semaphore
+from aiolocks import Lease, LeaseLostError, Lock, LockManager, MultiLock, RWLock, Semaphore
 from aiolocks.testing import Recorder
 from tests.faults.support.resource import write
 from tests.support.inside import session_id
-from tests.support.workers import ACQUIRED, ALONE, RELEASED
+from tests.support.workers import ACQUIRED, ALONE, LOST, RELEASED
 
 
 async def wait(client: Redis, name: str, ttl: float, log: Recorder, count: str, work: str, forking: str = "") -> None:
@@ -67,8 +67,6 @@ async def write_after_a_stop(client: Redis, name: str, ttl: float, log: Recorder
 async def share(client: Redis, name: str, ttl: float, log: Recorder, limit: str) -> None:
     """Take and give back a permit until killed."""
     semaphore = Semaphore(client, name, int(limit), ttl=ttl)
-    await client.ping()
-    print("up", flush=True)
     while True:
         try:
             async with semaphore as lease:
@@ -86,8 +84,6 @@ async def read_and_write(
 ) -> None:
     """Have so many tasks read and so many write, in turns, for so many *seconds*; a writer counts as ALONE permits."""
     rw = RWLock(client, name, ttl=ttl)
-    await client.ping()
-    print("up", flush=True)
     until = asyncio.get_running_loop().time() + float(seconds)
 
     async def use(mode: str, permits: int) -> None:
@@ -110,8 +106,6 @@ async def take_several(
     """For so many seconds, take random ones of *count* names together, in random order."""
     dice = random.Random(seed)
     names = [f"{name} {number}" for number in range(int(count))]
-    await client.ping()
-    print("up", flush=True)
     ends_at = time.monotonic() + float(seconds)
     while time.monotonic() < ends_at:
         chosen = dice.sample(names, dice.randint(1, len(names)))
@@ -130,8 +124,6 @@ async def take_several(
 
 async def stop_when_told(client: Redis, name: str, ttl: float, log: Recorder) -> None:
     """Hold until revoked, again and again until killed; a while after it is told it is inside still, to clean up."""
-    await client.ping()
-    print("up", flush=True)
     lease: Lease | None = None
     while True:
         try:
@@ -149,14 +141,38 @@ async def stop_when_told(client: Redis, name: str, ttl: float, log: Recorder) ->
             log.record(str(lost.reason), lease)
 
 
+async def stand(client: Redis, name: str, ttl: float, log: Recorder) -> None:
+    """Stand in an election, until killed."""
+
+    async def lead(lease: Lease) -> None:
+        until_ns = time.monotonic_ns()
+        log.record(ACQUIRED, lease)
+        try:
+            while True:
+                left = lease.remaining()
+                if left:  # a process that is stopped does not lead meanwhile, though it notices the end only afterwards
+                    until_ns = time.monotonic_ns() + round(left * 1e9)
+                await asyncio.sleep(0.02)
+        finally:
+            now_ns = time.monotonic_ns()
+            log.record(RELEASED if lease.held else LOST, lease, at_ns=min(now_ns, until_ns))
+
+    async with LockManager.from_url(sys.argv[2], ttl=ttl) as locks:
+        await locks.election(name).run(lead)
+    print("stands no more", flush=True)
+
+
 ROLES = {
     "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write,
-    "several": take_several, "stop": stop_when_told,
+    "several": take_several, "stop": stop_when_told, "stand": stand,
 }  # fmt: skip
 
 
 async def main(role: str, url: str, name: str, ttl: str, log: str, *more: str) -> None:
     async with Redis.from_url(url) as client:
+        if role not in ("wait", "write"):  # which say something else when they are ready
+            await client.ping()
+            print("up", flush=True)
         await ROLES[role](client, name, float(ttl), Recorder(log), *more)  # type: ignore[operator]  # as each role says
 
 

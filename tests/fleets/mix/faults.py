@@ -70,7 +70,13 @@ class Faults:
         self._clock = clock
         self._proxies = proxies
         self._one_at_a_time = asyncio.Lock()
+        self.url = server.url
+        self.urls = [proxy.url for proxy in proxies]
+        self.servers = [server]
         self.losses: list[Loss] = []
+
+    def primaries(self) -> list[RedisServer]:
+        return self.servers
 
     async def strike(self, strike: Strike, crew: Crew) -> None:
         """Do it and undo it; when cancelled, undo it at once."""

@@ -88,43 +88,24 @@ class Workers:
         return wrong
 
 
-@final
-class OneServer:
-    """A server, reached by each worker through a proxy of its own."""
-
-    def __init__(self, clock: ServerClock | None, server: RedisServer, proxies: list[FaultProxy]) -> None:
-        self._server = server
-        faults = Faults(server, clock, proxies)
-        self.url = server.url
-        self.urls = [proxy.url for proxy in proxies]
-        self.losses = faults.losses
-        self.strike = faults.strike
-        self.heal = faults.heal
-
-    @classmethod
-    async def started(cls, directory: Path, stack: AsyncExitStack) -> "OneServer":
-        clock = None
-        with suppress(NoShim):  # without it, the clock is not stepped
-            clock = stack.enter_context(closing(ServerClock(directory)))
-        options = {"appendonly": "yes", "appendfsync": "always"}
-        environment = clock.environment if clock is not None else {}
-        server = stack.enter_context(RedisServer(options=options, environment=environment))
-        proxies = [await stack.enter_async_context(FaultProxy(path=server.socket_path)) for _ in range(WORKERS)]
-        return cls(clock, server, proxies)
-
-    def primaries(self) -> list[RedisServer]:
-        return [self._server]
-
-    def connections(self) -> list[str]:
-        return connections_of([self._server])
+async def one_server(directory: Path, stack: AsyncExitStack) -> Faults:
+    """Start a server, which each worker reaches through a proxy of its own."""
+    clock = None
+    with suppress(NoShim):  # without it, the clock is not stepped
+        clock = stack.enter_context(closing(ServerClock(directory)))
+    options = {"appendonly": "yes", "appendfsync": "always"}
+    environment = clock.environment if clock is not None else {}
+    server = stack.enter_context(RedisServer(options=options, environment=environment))
+    proxies = [await stack.enter_async_context(FaultProxy(path=server.socket_path)) for _ in range(WORKERS)]
+    return Faults(server, clock, proxies)
 
 
 async def run(plan: Plan, directory: Path) -> Verdict:
     """Carry out *plan*; files go into *directory*."""
     async with AsyncExitStack() as stack:
-        place: OneServer | SetFaults
+        place: Faults | SetFaults
         if plan.on == "server":
-            place = await OneServer.started(directory, stack)
+            place = await one_server(directory, stack)
         else:
             place = await asyncio.to_thread(set_for, plan)
             stack.push_async_callback(asyncio.to_thread, place.stop)
@@ -146,12 +127,14 @@ async def run(plan: Plan, directory: Path) -> Verdict:
             async with Redis.from_url(server.url) as admin:
                 keys |= await keys_left(admin)
         async with Redis.from_url(store.url) as written:
-            verdict = await judge(Evidence(directory, plan, place.losses, wrong, keys, place.connections()), written)
+            verdict = await judge(
+                Evidence(directory, plan, place.losses, wrong, keys, connections_of(place.servers)), written
+            )
         verdict.slowest = max(took for _, took in waits)
     return verdict
 
 
-async def _carry_out(plan: Plan, place: OneServer | SetFaults, workers: Workers) -> None:
+async def _carry_out(plan: Plan, place: Faults | SetFaults, workers: Workers) -> None:
     begun = time.monotonic()
     tasks: set[asyncio.Task[None]] = set()
     for strike in plan.strikes:

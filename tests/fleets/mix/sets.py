@@ -6,7 +6,6 @@ What befalls a set blocks for seconds, in a thread, and is over only when the se
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, final
 
 from tests.support.clusters import ClusterSet, slot_of
@@ -50,10 +49,6 @@ class SetFaults(ABC):
                 await asyncio.wait([act])
                 act.result()
 
-    def connections(self) -> list[str]:
-        """Return those of clients."""
-        return connections_of(self.servers)
-
     async def heal(self) -> None:
         """Return when every server runs and has its place."""
         await asyncio.to_thread(self.mend)
@@ -63,14 +58,7 @@ class SetFaults(ABC):
             for server in self.servers:
                 _operator(server).execute_command(*words_of(strike))
             return
-        acts: dict[str, Callable[[Strike], None]] = {
-            "primary killed": self._kill,
-            "primary stopped": self._stop,
-            "failover": self._fail_over,
-            "slot moved": self._move,
-            "slot held open": self._hold_open,
-        }
-        acts[strike.kind](strike)
+        getattr(self, strike.kind.replace(" ", "_"))(strike)
 
     @abstractmethod
     def _target(self, strike: Strike) -> tuple[RedisServer, frozenset[str]]:
@@ -79,7 +67,7 @@ class SetFaults(ABC):
     @abstractmethod
     def _wait_for_successor(self, old: RedisServer) -> None: ...
 
-    def _kill(self, strike: Strike) -> None:
+    def primary_killed(self, strike: Strike) -> None:
         old, names = self._target(strike)
         since = time.monotonic_ns()
         old.kill()
@@ -89,7 +77,7 @@ class SetFaults(ABC):
         old.restart()
         self.mend()
 
-    def _stop(self, strike: Strike) -> None:
+    def primary_stopped(self, strike: Strike) -> None:
         """Until another is the primary. What was sent to the old one meanwhile, it still does."""
         old, names = self._target(strike)
         since = time.monotonic_ns()
@@ -103,13 +91,7 @@ class SetFaults(ABC):
             self._lost(since, names)
 
     @abstractmethod
-    def _fail_over(self, strike: Strike) -> None: ...
-
-    def _move(self, strike: Strike) -> None:
-        raise NotImplementedError
-
-    def _hold_open(self, strike: Strike) -> None:
-        raise NotImplementedError
+    def failover(self, strike: Strike) -> None: ...
 
     def _lost(self, since_ns: int, names: frozenset[str]) -> None:
         """Note that what was granted until now may be lost: fencing tokens are not behind the clock in µs."""
@@ -136,7 +118,7 @@ class OnSentinels(SetFaults):
     def _wait_for_successor(self, old: RedisServer) -> None:
         self._set.wait_for_primary(other_than=old)
 
-    def _fail_over(self, strike: Strike) -> None:
+    def failover(self, strike: Strike) -> None:
         """The old primary takes writes until it is a replica, and its other replica has them first: even those that
         one replica has may be lost.
         """
@@ -170,16 +152,16 @@ class OnCluster(SetFaults):
         slot = next(slot for slot in map(slot_of, map(_key, NAMES)) if self._set.primary_of(slot) is old)
         self._set.wait_for_primary(slot, other_than=old)
 
-    def _fail_over(self, strike: Strike) -> None:
+    def failover(self, strike: Strike) -> None:
         """Nothing is lost: the primary takes no writes until its replica has them all."""
         self._set.failover(self._set.primary_of(_slot(strike)))
         self.mend()
 
-    def _move(self, strike: Strike) -> None:
+    def slot_moved(self, strike: Strike) -> None:
         self._set.move_slot(_slot(strike), self._another(strike))
         self.mend()
 
-    def _hold_open(self, strike: Strike) -> None:
+    def slot_held_open(self, strike: Strike) -> None:
         self._set.begin_move(_slot(strike), self._another(strike))
         time.sleep(strike.seconds / 2)
         if keys := self._set.keys_to_move(_slot(strike))[::2]:

@@ -96,9 +96,12 @@ class Worker:
     async def held(self, lease: int) -> bool:
         return bool(self._leases[lease].held)
 
-    async def of_lease(self, verb: str, lease: int) -> Any:
-        """Release, downgrade or hand off."""
-        return await getattr(self._leases[lease], verb)()
+    async def use(self, verb: str, of: int | str, *arguments: Any, **options: Any) -> Any:
+        """Call a verb of a lease, by its number; or of a primitive, by its kind and name."""
+        if isinstance(of, int):
+            return await getattr(self._leases[of], verb)()
+        name, *more = arguments
+        return await getattr(self._made(of, name, {}), verb)(*more, **options)
 
     async def turn(self, kind: str, name: str, work: float = 0.002, permits: int = 1, **options: Any) -> Interval:
         """Wait for the name, have it for *work* seconds in a block, and return when that was."""
@@ -143,23 +146,8 @@ class Worker:
         holders = await self._made(kind, name, {}).holders()
         return [(one.task, getattr(one, "note", None)) for one in holders]
 
-    async def resize(self, name: str, limit: int, **options: Any) -> None:
-        await self._made("permits", name, {}).resize(limit, **options)
-
-    async def pause(self, name: str, seconds: float) -> float:
-        return float(await self._made("permits", name, {}).pause(seconds))
-
-    async def resume(self, name: str) -> bool:
-        return bool(await self._made("permits", name, {}).resume())
-
     async def adopt(self, kind: str, name: str, text: str) -> tuple[int, list[int]]:
         return self._kept(await self._made(kind, name, {}).adopt(text))
-
-    async def touch(self, kind: str, name: str, text: str) -> Any:
-        return await self._made(kind, name, {}).touch(text)
-
-    async def drop(self, kind: str, name: str, text: str) -> Any:
-        return await self._made(kind, name, {}).drop(text)
 
     async def guard(self, lease: int, *command: str) -> Any:
         [answer] = await self._leases[lease].guard(command)
@@ -231,7 +219,7 @@ async def used(lease: Lease, work: float, permits: int) -> Interval:
 async def answer(worker: Worker, number: int, verb: str, arguments: list[Any], options: dict[str, Any]) -> None:
     result = error = None
     try:
-        act = getattr(worker, verb, None) or partial(worker.of_lease, verb)
+        act = getattr(worker, verb, None) or partial(worker.use, verb)
         result = await act(*arguments, **options)
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
