@@ -94,11 +94,9 @@ async def test_what_lead_raises_leaves_run_as_it_is_once_its_lease_is_released(
 
 
 async def test_a_candidate_that_returns_at_once_in_a_loop_starves_no_other(election: Election, other: Election) -> None:
-    async def nothing(lease: Lease) -> None: ...
-
     async def again() -> None:
         while True:
-            await election.run(nothing)
+            await election.run(returns)
 
     lead = Leading()
     task = asyncio.create_task(again())

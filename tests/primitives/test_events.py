@@ -25,7 +25,7 @@ RENEWALS = ("renewed", "renewal_failed")
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    """What is told while the test runs, all of it in the thread of its loop."""
+    """What happens while the test runs. Each event comes in the thread of the loop."""
     threads: set[int] = set()
     unsubscribe = on_event(lambda event: threads.add(threading.get_ident()))
     with hearing() as heard:

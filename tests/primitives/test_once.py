@@ -290,15 +290,12 @@ async def is_free(once: Once) -> bool:
 
 
 async def test_a_task_that_an_earlier_run_began_may_run_the_name(client: Redis) -> None:
-    once, later = Once(client, NAME, keep=0), list[asyncio.Task[int]]()
+    once, later = Once(client, NAME, keep=0), list[asyncio.Task[Any]]()
     allowed = asyncio.Event()
 
-    async def two() -> int:
-        return 2
-
-    async def again() -> int:
+    async def again() -> Any:
         await allowed.wait()
-        return await once.run(two)
+        return await once.run(partial(asyncio.sleep, 0, 2))
 
     async def first() -> int:
         later.extend(started(again()))
@@ -637,10 +634,7 @@ async def test_a_function_that_runs_its_own_name_is_refused_instead_of_waiting_f
         with pytest.raises(RuntimeError, match="would wait for itself"):
             await once.run(function)
 
-    async def different() -> int:
-        return await other.run(Work(busy=False))
-
-    assert await once.run(different) == 1
+    assert await once.run(lambda: other.run(Work(busy=False))) == 1
 
 
 async def test_a_closed_manager_ends_its_waits_and_not_those_of_others(

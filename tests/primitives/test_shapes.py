@@ -292,9 +292,6 @@ async def test_a_lease_to_which_only_a_finished_task_refers_lapses(
         await let_it_lapse()
 
 
-# acquire() as a coroutine and as a block.
-
-
 # try_acquire() and locked(): coroutines that cannot be taken for their answers.
 
 

@@ -73,7 +73,7 @@ async def test_a_session_that_goes_on_forgets_dropped_leases_once_they_have_laps
         await until(forgotten, within=10)
 
 
-# Ended in a task that goes on.
+# Released by name.
 
 
 async def test_a_release_by_name_after_the_lease_has_lapsed_is_an_error_once(client: Redis) -> None:
