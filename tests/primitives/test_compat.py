@@ -104,10 +104,13 @@ async def test_asking_once(redis: Redis, kind: type[PlainLock]) -> None:
     assert await first.acquire(blocking=False) is True
     assert await second.acquire(blocking=False) is False
     assert await redis.lock("orders", blocking=False, lock_class=kind).acquire() is False
+    assert not await redis.lock("orders", lock_class=kind, blocking_timeout=-0.5).acquire()
     assert await second.do_acquire(b"token") is False
     await first.release()
     assert await second.acquire(blocking=False) is True
     await second.release()
+    assert await first.acquire(blocking_timeout=-1)
+    await first.release()
 
 
 async def test_a_caller_waits_for_its_blocking_timeout_and_gets_redis_pys_answer(
@@ -122,13 +125,6 @@ async def test_a_caller_waits_for_its_blocking_timeout_and_gets_redis_pys_answer
             async with redis.lock("orders", blocking_timeout=0.1, lock_class=kind):
                 raise AssertionError
         assert await redis.lock("orders", lock_class=kind).acquire(blocking_timeout=0) is False
-
-
-async def test_a_time_to_wait_that_is_over_asks_once(redis: Redis, kind: type[PlainLock]) -> None:
-    lock = redis.lock("orders", timeout=10, lock_class=kind)
-    assert await lock.acquire(blocking_timeout=-1)
-    assert not await redis.lock("orders", lock_class=kind, blocking_timeout=-0.5).acquire()
-    await lock.release()
 
 
 @pytest.mark.rest
@@ -222,12 +218,6 @@ async def test_extending(redis: Redis, kind: type[PlainLock]) -> None:
     assert await lock.reacquire() is True
     assert 9000 < await redis.pttl("orders") <= 10000
     assert await lock.extend(0.5) is True
-    await lock.release()
-
-
-async def test_what_is_cut_short_is_over_then(redis: Redis, kind: type[PlainLock]) -> None:
-    lock = redis.lock("orders", timeout=10, lock_class=kind)
-    await lock.acquire()
     await lock.extend(0.1, replace_ttl=True)
     await until_true(lambda: _free(redis))
     with pytest.raises(LockNotOwnedError):
@@ -425,17 +415,6 @@ async def test_a_cancelled_acquire_leaves_nothing(redis: Redis) -> None:
     assert await redis.get("orders") is None
     for key in await redis.keys("*"):
         assert await redis.pttl(key) > 0, key
-
-
-async def test_a_cancelled_release_goes_on(redis: Redis) -> None:
-    lock = redis.lock("orders", timeout=10, lock_class=RedisLock)
-    await lock.acquire()
-    releasing = asyncio.ensure_future(lock.release())
-    await asyncio.sleep(0)
-    releasing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await releasing
-    await until_true(lambda: _free(redis))
 
 
 async def test_wrong_arguments() -> None:

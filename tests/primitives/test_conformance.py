@@ -141,19 +141,16 @@ async def test_a_timeout_of_zero_asks_once_and_never_queues(make: Make, ask: Ask
     await ask(make(), 0)
 
 
-async def test_a_timeout_that_is_left_out_means_the_acquire_timeout(make: Make) -> None:
+@either_way
+async def test_a_timeout_that_is_left_out_means_the_acquire_timeout_and_an_explicit_none_waits_longer(
+    make: Make, ask: Ask
+) -> None:
     (holder,) = await make.fill()
     lock = make(acquire_timeout=SOON)
     for waiting in (lock.acquire(), lock.__aenter__()):
         with pytest.raises(AcquireTimeoutError) as caught:
             await waiting
         assert caught.value.timeout == SOON
-    await holder.release()
-
-
-@either_way
-async def test_an_explicit_none_waits_longer_than_the_acquire_timeout(make: Make, ask: Ask) -> None:
-    (holder,) = await make.fill()
     waiter = asyncio.create_task(ask(make(acquire_timeout=0.05), None))
     done, _ = await asyncio.wait([waiter], timeout=0.2)
     assert not done

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
-import anyio
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
@@ -67,25 +66,15 @@ async def test_a_task_that_would_wait_for_itself_gets_an_error_or_none(make: Mak
 
 
 @one_place_not_reentrant
-async def test_a_block_with_a_lease_got_by_hand_counts_as_one(make: Make) -> None:
-    async with await make().acquire():
-        with pytest.raises(RuntimeError):
-            await make.beside().acquire(timeout=5)
-
-
-@one_place_not_reentrant
-async def test_a_task_with_a_lease_by_hand_alone_waits_like_any_other(make: Make) -> None:
+async def test_a_task_waits_like_any_other_unless_it_is_inside_the_block_itself(make: Make) -> None:
     lease = await make().acquire()
     with pytest.raises(AcquireTimeoutError):
         await make().acquire(timeout=SOON)
-    await lease.release()
-
-
-@one_place_not_reentrant
-async def test_a_task_started_in_a_block_waits_like_any_other(make: Make) -> None:
-    async with make():
+    async with lease:
         with pytest.raises(AcquireTimeoutError):
             await asyncio.create_task(make().acquire(timeout=SOON))
+        with pytest.raises(RuntimeError):
+            await make.beside().acquire(timeout=5)
 
 
 @and_of_asyncio(WITH_ONE_PLACE)
@@ -127,7 +116,9 @@ async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
 
 
 @exclusive_rows
-async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_object(make: Make) -> None:
+async def test_a_lapsed_lease_or_its_block_cannot_release_that_of_another_task_with_the_same_object(
+    make: Make,
+) -> None:
     lock = make(ttl=SHORT, max_hold=SHORT / 2)
     lapsed = await lock.acquire()
     other = await as_a_stranger(lock.acquire())
@@ -137,10 +128,6 @@ async def test_a_lapsed_lease_cannot_release_that_of_another_task_with_the_same_
         await lock.release()
     assert other.held
     assert await other.release() is True
-
-
-@exclusive_rows
-async def test_a_block_whose_lease_lapsed_does_not_release_that_of_another_task(make: Make) -> None:
     lock = make(ttl=SHORT, renew=False, on_lost="flag")
     async with lock as lapsed:
         other = await as_a_stranger(lock.acquire())
@@ -176,48 +163,6 @@ async def test_blocks_left_in_another_task_release_their_own_leases(make: Make) 
         held.append([lease.held for lease in leases])
     assert held == [[at > closed for at in range(make.places)] for closed in range(make.places)]
     assert (await lock.statistics()).holders == 0
-
-
-async def test_a_block_that_a_task_of_its_own_entered_leaves_nothing_to_the_task_that_leaves_it(make: Make) -> None:
-    def open_scopes() -> int:
-        gc.collect()
-        return sum(isinstance(thing, anyio.CancelScope) for thing in gc.get_objects())
-
-    before = open_scopes()
-    for _ in range(3):
-        lock = make()
-        await asyncio.create_task(lock.__aenter__())  # as does asyncio.wait_for before Python 3.12
-        await lock.__aexit__(None, None, None)
-        assert (await lock.statistics()).holders == 0
-    assert open_scopes() <= before
-
-
-async def test_a_task_goes_on_as_before_when_its_block_was_left_in_another(make: Make) -> None:
-    with anyio.move_on_after(5) as around:
-        generator = holding(make())
-        await anext(generator)
-        await asyncio.create_task(close(generator))
-    assert not around.cancelled_caught
-    async with make() as lease:
-        assert lease.held
-    with anyio.move_on_after(0.05) as scope:
-        await anyio.sleep(10)
-    assert scope.cancelled_caught
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await asyncio.sleep(10)
-
-
-async def test_blocks_of_one_task_may_be_left_in_the_order_of_entering(make: Make) -> None:
-    held = []
-    with anyio.move_on_after(5) as around:
-        generators = [holding(make(name)) for name in ("one", "two")]
-        leases = [await anext(generator) for generator in generators]
-        for generator in generators:
-            await generator.aclose()
-            held.append([lease.held for lease in leases])
-    assert held == [[False, True], [False, False]]
-    assert not around.cancelled_caught
 
 
 async def test_a_block_is_stopped_by_its_loss_though_one_around_it_was_left_first(make: Make) -> None:

@@ -1,8 +1,6 @@
 """Every primitive x every promise, on every server: cancellation passes through a block as if there were none."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import anyio
 import pytest
@@ -25,40 +23,19 @@ def pending_cancellations() -> int:
     return task.cancelling()
 
 
-async def in_a_task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-    """Run *work* in a task of its own and return that once it has ended."""
-    task = asyncio.create_task(work)
-    await asyncio.wait([task])
-    return task
-
-
-async def test_a_loss_leaves_no_cancellation_behind(make: Make) -> None:
-    with pytest.raises(LeaseLostError):
-        async with make(ttl=SHORT):
-            await make.take_away()
-            await asyncio.sleep(LONG)
-    assert pending_cancellations() == 0
-    await asyncio.sleep(0.01)
-
-
-async def test_a_loss_stops_the_tasks_of_a_group_and_leaves_it_unwrapped(make: Make) -> None:
-    with pytest.raises(LeaseLostError):
-        async with make(ttl=SHORT):
-            async with asyncio.TaskGroup() as group:
-                child = group.create_task(asyncio.sleep(LONG))
-                await make.take_away()
-    assert child.cancelled()
-
-
-async def test_a_loss_within_timeouts_that_do_not_fire_is_a_loss(make: Make) -> None:
+async def test_a_loss_within_a_group_and_timeouts_that_do_not_fire_is_a_loss_and_leaves_no_cancellation_behind(
+    make: Make,
+) -> None:
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(LONG):
             with anyio.fail_after(LONG):
                 async with make(ttl=SHORT):
-                    async with asyncio.timeout(LONG):
+                    async with asyncio.timeout(LONG), asyncio.TaskGroup() as group:
+                        child = group.create_task(asyncio.sleep(LONG))
                         await make.take_away()
-                        await asyncio.sleep(LONG)
+    assert child.cancelled()
     assert pending_cancellations() == 0
+    await asyncio.sleep(0.01)
 
 
 @and_of_asyncio(WITH_ONE_PLACE)
@@ -109,7 +86,7 @@ async def test_a_cancellation_that_is_taken_back_leaves_nothing_behind(make: Mak
             task.uncancel()
         await asyncio.sleep(0.01)
 
-    await (await in_a_task(work()))
+    await asyncio.create_task(work())
 
 
 @and_of_asyncio(WITH_ONE_PLACE)

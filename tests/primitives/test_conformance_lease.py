@@ -5,6 +5,7 @@ import copy
 import gc
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,27 +19,21 @@ pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_release_that_ended_a_live_lease_says_true(make: Make) -> None:
+@exclusive_rows
+async def test_a_release_that_ended_a_live_lease_says_true_and_any_other_says_false_and_does_no_harm(
+    make: Make,
+) -> None:
     lease = await make().acquire()
     assert await lease.release() is True
     assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)
     assert await make().locked() is False
-
-
-@exclusive_rows
-async def test_a_second_release_says_false_and_does_no_harm(make: Make) -> None:
-    lease = await make().acquire()
-    await lease.release()
     async with make() as other:
         assert await lease.release() is False
         assert other.held
         assert await make().locked()
-
-
-async def test_a_release_of_a_lease_that_the_server_has_forgotten_says_false(make: Make) -> None:
-    lease = await make().acquire()
+    forgotten = await make().acquire()
     await make.take_away()
-    assert await lease.release() is False
+    assert await forgotten.release() is False
 
 
 @every_row
@@ -59,12 +54,7 @@ async def test_the_primitive_does_not_release_the_lease_of_another_task(make: Ma
         await asyncio.create_task(make().release())
     with pytest.raises(RuntimeError):
         await make("other").release()
-    assert await lease.release() is True
-
-
-async def test_a_lease_got_by_hand_may_be_released_in_another_task(make: Make) -> None:
-    lease = await make().acquire()
-    assert await asyncio.create_task(lease.release()) is True
+    assert await asyncio.create_task(lease.release()) is True, "the lease itself may be released anywhere"
     assert await make().locked() is False
 
 
@@ -76,21 +66,17 @@ async def test_a_body_that_works_for_two_ttls_keeps_its_lease(make: Make) -> Non
         assert await make().locked()
 
 
-async def test_a_lease_without_renewal_ends_with_its_ttl(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("terms", "least", "most"), [({"renew": False}, 0.8, 1), ({"max_hold": SHORT}, 1, 2)], ids=["never", "max_hold"]
+)
+async def test_a_lease_that_is_renewed_no_more_ends_with_its_ttl(
+    make: Make, terms: dict[str, Any], least: float, most: float
+) -> None:
     begun = clock()
-    async with in_time(SHORT + SLACK * 0.2):
-        lease = await make(ttl=SHORT, renew=False).acquire()
+    async with in_time(most * SHORT + SLACK * 0.2):
+        lease = await make(ttl=SHORT, **terms).acquire()
         assert await lease.wait_lost() is True
-    assert clock() - begun > 0.8 * SHORT
-    await free(make())
-
-
-async def test_a_lease_is_not_renewed_after_max_hold(make: Make) -> None:
-    begun = clock()
-    async with in_time(2 * SHORT + SLACK * 0.2):
-        lease = await make(ttl=SHORT, max_hold=SHORT).acquire()
-        assert await lease.wait_lost() is True
-    assert clock() - begun > SHORT
+    assert clock() - begun > least * SHORT
     await free(make())
 
 
@@ -105,17 +91,12 @@ async def test_a_lease_knows_by_the_clock_that_it_ended_while_the_loop_was_block
     assert await lease.release() is False
 
 
-async def test_a_renewal_by_hand_extends_what_is_left(make: Make) -> None:
-    lease = await make(ttl=SHORT, renew=False).acquire()
-    assert await lease.renew(30) is True
-    assert lease.remaining() > 20
-    await asyncio.sleep(1.5 * SHORT)
-    assert await lease.release() is True
-
-
-async def test_a_renewal_by_hand_never_shortens_what_is_granted(make: Make) -> None:
-    lease = await make(ttl=30).acquire()
-    assert await lease.renew(SHORT) is True
+@pytest.mark.parametrize(("ttl", "renewed"), [(SHORT, 30), (30, SHORT)], ids=["extends", "never shortens"])
+async def test_after_a_renewal_by_hand_a_lease_lasts_for_the_longer_of_both_times(
+    make: Make, ttl: float, renewed: float
+) -> None:
+    lease = await make(ttl=ttl, renew=ttl > renewed).acquire()
+    assert await lease.renew(renewed) is True
     assert lease.remaining() > 20
     await asyncio.sleep(1.5 * SHORT)
     assert await lease.release() is True

@@ -18,22 +18,17 @@ LONG = 10
 """Seconds that a body would sleep if nobody stopped it."""
 
 
-async def test_a_body_is_stopped_at_the_next_renewal_after_its_lease_was_taken_away(make: Make) -> None:
+async def test_a_body_is_stopped_at_the_next_renewal_after_a_loss_with_an_error_that_says_what_was_lost_and_why(
+    make: Make,
+) -> None:
     async with measured_lag() as lag:
-        with pytest.raises(LeaseLostError):
-            async with make(ttl=1.5):
+        with pytest.raises(LeaseLostError, match="orders") as caught:
+            async with make(ttl=1.5) as lease:
                 await make.take_away()
                 begun = clock()
                 await asyncio.sleep(LONG)
         took = clock() - begun
     assert_within(took, 1.1 * 1.5 / 3 + SLACK * 0.15 + lag.worst)
-
-
-async def test_the_error_of_a_loss_says_what_was_lost_and_why(make: Make) -> None:
-    with pytest.raises(LeaseLostError, match="orders") as caught:
-        async with make(ttl=SHORT) as lease:
-            await make.take_away()
-            await asyncio.sleep(LONG)
     error = caught.value
     assert (error.name, error.fencing_token) == (make.called("orders"), lease.fencing_token)
     assert error.reason

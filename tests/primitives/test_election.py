@@ -94,11 +94,9 @@ async def test_what_lead_raises_leaves_run_as_it_is_once_its_lease_is_released(
 
 
 async def test_a_candidate_that_returns_at_once_in_a_loop_starves_no_other(election: Election, other: Election) -> None:
-    async def nothing(lease: Lease) -> None: ...
-
     async def again() -> None:
         while True:
-            await election.run(nothing)
+            await election.run(returns)
 
     lead = Leading()
     task = asyncio.create_task(again())
@@ -321,33 +319,28 @@ async def test_a_cancellation_that_lead_swallowed_ends_run_as_soon_as_lead_has_l
     assert len(lead.terms) == 1
 
 
-@pytest.mark.parametrize("stop", [lambda: anyio.move_on_after(1), lambda: asyncio.timeout(1)])
-async def test_time_limits_around_run_end_it_in_any_state(
-    election: Election, other: Election, stop: Callable[[], Any]
-) -> None:
-    lead = Leading()
+async def in_a_scope(work: Awaitable[object]) -> None:
+    with anyio.fail_after(1):
+        await work
+
+
+async def in_a_timeout(work: Awaitable[object]) -> None:
+    async with asyncio.timeout(1):
+        await work
+
+
+@pytest.mark.parametrize("limited", [in_a_scope, in_a_timeout])
+async def test_time_limits_around_run_end_it_in_any_state(election: Election, other: Election, limited: Any) -> None:
+    lead, follower = Leading(), Leading()
     with pytest.raises(TimeoutError):  # while it leads
-        await limited(stop, election.run(lead))
+        await limited(election.run(lead))
     assert lead.cancelled == 1
-    follower = Leading()
     async with running(other, follower):
         await follower.elected()
         with pytest.raises(TimeoutError):  # while it stands
-            await limited(stop, election.run(lead))
+            await limited(election.run(lead))
         await waiting(other, 0)
     assert await other.leader() is None
-
-
-async def limited(stop: Callable[[], Any], work: Awaitable[object]) -> None:
-    limit = stop()
-    if isinstance(limit, anyio.CancelScope):
-        with limit:
-            await work
-        if limit.cancelled_caught:
-            raise TimeoutError
-    else:
-        async with limit:
-            await work
 
 
 @pytest.mark.parametrize("how", ["cancel", "resign"])
@@ -385,14 +378,17 @@ async def test_an_object_runs_once_at_a_time(election: Election, client: Redis) 
             assert not election.is_leader
 
 
-async def test_an_election_inside_the_same_election_is_an_error_instead_of_a_deadlock(
+async def test_a_plain_function_or_an_election_inside_the_same_election_is_an_error_and_the_lease_is_released(
     election: Election, client: Redis
 ) -> None:
-    async def lead(lease: Lease) -> None:
-        await Election(client, NAME).run(returns)
-
-    with pytest.raises(RuntimeError, match="already holds it"):
-        await election.run(lead)
+    plain: Any = print
+    for wrong, error, says in (
+        (lambda lease: Election(client, NAME).run(returns), RuntimeError, "already holds it"),
+        (plain, TypeError, "async def"),
+    ):
+        with pytest.raises(error, match=says):
+            await election.run(wrong)
+        assert await election.leader() is None
 
 
 async def test_changes_yield_the_leader_at_once_and_after_every_change(election: Election, other: Election) -> None:
@@ -465,10 +461,3 @@ async def test_what_cannot_lead_is_an_error_that_says_what_can() -> None:
             pass
     with pytest.raises(TypeError, match="timeout must be a number"):
         await election.resign(timeout="5")
-
-
-async def test_a_plain_function_is_an_error_and_the_lease_is_released(election: Election) -> None:
-    plain: Any = print
-    with pytest.raises(TypeError, match="async def"):
-        await election.run(plain)
-    assert await election.leader() is None

@@ -56,7 +56,10 @@ def test_a_copy_of_an_error_says_the_same(number: int, way: str) -> None:
     assert there.__notes__ == error.__notes__
 
 
-def test_an_error_carries_what_its_maker_knew() -> None:
+def test_an_error_carries_what_its_maker_knew_and_the_name_by_the_word_of_redis_py() -> None:
+    for error in every_error():
+        assert isinstance(error, redis_sync.exceptions.LockError)
+        assert (error.lock_name, error.message) == (error.name, str(error))
     *_, full, busy, lost, too_many, too_few, changed, _ = every_error()
     assert vars(full) | {"waiting": 20, "timeout": 0.0, "retry_after": None} == vars(full)
     assert vars(busy) | {"timeout": 5.0, "retry_after": 0.5} == vars(busy)
@@ -64,14 +67,6 @@ def test_an_error_carries_what_its_maker_knew() -> None:
     assert vars(too_many) | {"permits": 5, "limit": 3} == vars(too_many)
     assert vars(too_few) | {"outcomes": {"a:6379": "answered", "b:6379": "no answer in time"}} == vars(too_few)
     assert vars(changed) | {"expected": "a1", "actual": "b2"} == vars(changed)
-
-
-@every_kind
-def test_redis_pys_name_for_the_name_is_set(number: int) -> None:
-    error = every_error()[number]
-    assert isinstance(error, redis_sync.exceptions.LockError)
-    assert error.lock_name == error.name
-    assert error.message == str(error)
 
 
 @every_kind

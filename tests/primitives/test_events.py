@@ -1,6 +1,7 @@
 """Every primitive x every way that an acquisition may go, on every server: what `aiolocks.events` tells of it."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Literal
@@ -8,7 +9,7 @@ from typing import Literal
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
-from aiolocks.events import Event, on_event
+from aiolocks.events import on_event
 from tests.support.heard import Heard, hearing
 from tests.support.primitives import SHORT, SOON, STEADY, Make, as_a_stranger, each_with_a_queue, queued
 
@@ -24,8 +25,13 @@ RENEWALS = ("renewed", "renewal_failed")
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
+    """What happens while the test runs. Each event comes in the thread of the loop."""
+    threads: set[int] = set()
+    unsubscribe = on_event(lambda event: threads.add(threading.get_ident()))
     with hearing() as heard:
         yield heard
+    unsubscribe()
+    assert threads == {threading.get_ident()}
 
 
 async def until(heard: Heard, kind: str) -> None:
@@ -56,16 +62,14 @@ def of_one_lease(heard: Heard, lease: Lease, make: Make) -> None:
     assert heard[0].acquisition > 0
 
 
-async def test_a_block_is_acquired_and_released(make: Make, heard: Heard) -> None:
+async def test_a_block_and_a_lease_by_hand_are_acquired_and_released(make: Make, heard: Heard) -> None:
     async with make(ttl=STEADY) as lease:
         assert heard.kinds() == ["acquired"]
         await asyncio.sleep(0.05)
     assert heard.kinds(*RENEWALS) == ["acquired", "released"]
     of_one_lease(heard, lease, make)
     assert 0.05 <= heard.of("released")[0].seconds < 15
-
-
-async def test_a_lease_by_hand_is_acquired_and_released(make: Make, heard: Heard) -> None:
+    heard.clear()
     lease = await make().acquire()
     assert await lease.release()
     assert not await lease.release()
@@ -153,32 +157,3 @@ async def test_a_loss_is_told_in_the_loop_of_the_lease(make: Make, heard: Heard,
             await asyncio.sleep(20)
     assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
     of_one_lease(heard, lease, make)
-
-
-@pytest.mark.rest
-@both_watchdogs
-async def test_a_lease_that_reaches_max_hold_is_lost(make: Make, heard: Heard, watchdog: Watchdog) -> None:
-    with pytest.raises(LeaseLostError):
-        async with make(ttl=SHORT, watchdog=watchdog, max_hold=0.1):
-            await asyncio.sleep(20)
-    assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
-
-
-@pytest.mark.real_time
-async def test_callbacks_are_called_in_the_loop_also_for_what_the_thread_finds(make: Make, heard: Heard) -> None:
-    loops: list[asyncio.AbstractEventLoop | None] = []
-
-    def note_loop(event: Event) -> None:
-        try:
-            loops.append(asyncio.get_running_loop())
-        except RuntimeError:
-            loops.append(None)
-
-    unsubscribe = on_event(note_loop)
-    with pytest.raises(LeaseLostError):
-        async with make(ttl=SHORT, watchdog="thread"):
-            await until(heard, "renewed")
-            await make.take_away()
-            await asyncio.sleep(20)
-    unsubscribe()
-    assert set(loops) == {asyncio.get_running_loop()}

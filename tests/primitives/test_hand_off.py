@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -24,6 +26,7 @@ from tests.support.inside import secret_of
 from tests.support.primitives import (
     EVERY_ROW,
     SHORT,
+    Acquirable,
     Make,
     Row,
     as_a_stranger,
@@ -32,15 +35,15 @@ from tests.support.primitives import (
     handed_on_rows,
     queued,
     rows_where,
+    scripts_run,
 )
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
 
 
-async def scripts_run(redis: Redis) -> int:
-    statistics = await redis.info("commandstats")
-    return sum(int(statistics.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("eval", "evalsha"))
+def uses(lock: Acquirable) -> list[Callable[[Any], Awaitable[object]]]:
+    return [lock.adopt, lock.touch, lock.drop]
 
 
 @handed_on_rows
@@ -53,6 +56,8 @@ async def test_another_process_goes_on_with_it(make: Make, stranger: Redis) -> N
     assert await lease.renew() is False
     with pytest.raises(LeaseLostError):
         lease.check()
+    with pytest.raises(LeaseLostError):
+        await lease.hand_off()
     adopted = await make(client=stranger, ttl=SHORT).adopt(text)
     assert adopted.fencing_token > lease.fencing_token
     assert adopted.token != lease.token
@@ -162,11 +167,6 @@ async def test_a_lease_that_is_over_is_not_handed_off(make: Make) -> None:
     await make.take_away()
     with pytest.raises(LeaseLostError):
         await lease.hand_off()
-    lease = await make().acquire()
-    adopted = await make().adopt(await lease.hand_off())
-    with pytest.raises(LeaseLostError):
-        await lease.hand_off()
-    assert await adopted.release()
 
 
 @handed_on_rows
@@ -176,6 +176,11 @@ async def test_a_bad_ttl_changes_nothing(make: Make) -> None:
             with pytest.raises(ValueError, match="ttl"):
                 await lease.hand_off(ttl=bad)
         assert await lease.renew()
+        text = await lease.hand_off()
+    for bad in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="ttl"):
+            await make().touch(text, ttl=bad)
+    assert await make().drop(text)
 
 
 @handed_on_rows
@@ -185,9 +190,9 @@ async def test_a_text_of_another_kind_name_or_prefix_is_refused(row: Row, make: 
     for other in rows_where(lambda kind: kind.handed_on and kind is not row.kind).values():
         others += [other.make(client, "orders"), other.make(client, "of another name")]
     assert len(others) > 10
-    for wrong in others:
+    for use in (use for wrong in others for use in uses(wrong)):
         with pytest.raises(ValueError, match="another kind") as caught:
-            await wrong.adopt(text)
+            await use(text)
         assert text not in str(caught.value)
     adopted = await make().adopt(text.encode())
     assert await adopted.release()
@@ -197,32 +202,15 @@ async def test_a_text_of_another_kind_name_or_prefix_is_refused(row: Row, make: 
 async def test_a_broken_text_is_refused(make: Make) -> None:
     text = await (await make().acquire()).hand_off()
     flipped = text[:-9] + ("A" if text[-9] != "A" else "B") + text[-8:]
-    for broken in ("", text[:-4], text[1:], flipped, text + "AAAA", "lease1.\u00e9", "x" * 100):
-        with pytest.raises(ValueError, match="hand_off") as caught:
-            await make().adopt(broken)
-        assert caught.value.__context__ is None
-        assert not broken or broken not in str(caught.value)
-    with pytest.raises(TypeError):
-        await make().adopt(None)  # type: ignore[arg-type]
+    for use in uses(make()):
+        for broken in ("", text[:-4], text[1:], flipped, text + "AAAA", "lease1.\u00e9", "x" * 100):
+            with pytest.raises(ValueError, match="hand_off") as caught:
+                await use(broken)
+            assert caught.value.__context__ is None
+            assert not broken or broken not in str(caught.value)
+        with pytest.raises(TypeError):
+            await use(None)
     assert await (await make().adopt(text)).release()
-
-
-@handed_on_rows
-async def test_the_text_has_no_token_and_no_url_and_shows_nowhere(make: Make) -> None:
-    lease = await make().acquire()
-    token = lease.token
-    text = await lease.hand_off()
-    secret = secret_of(text)
-    for shown in (text, secret):
-        assert shown not in repr(lease)
-    assert token not in text
-    assert secret not in token
-    adopted = await make().adopt(text)
-    assert secret not in adopted.token
-    with pytest.raises(LeaseLostError) as caught:
-        await make().adopt(text)
-    assert secret not in str(caught.value)
-    assert await adopted.release()
 
 
 @handed_on_rows
@@ -276,7 +264,9 @@ async def test_a_cancelled_hand_off_or_adoption_leaves_nothing_held(make: Make) 
 @handed_on_rows
 async def test_a_lease_that_is_handed_off_ends_once_for_its_listeners_whether_it_is_adopted_or_not(make: Make) -> None:
     with hearing() as heard:
-        await (await make(ttl=SHORT).acquire()).hand_off()
+        text = await (await make(ttl=SHORT).acquire()).hand_off()
+        assert await make().touch(text)
+        assert await make().drop(text)
         assert heard.kinds("renewed") == ["acquired", "released"]
     await free(make())
     with hearing() as heard:
@@ -323,8 +313,9 @@ async def test_the_lease_of_a_redlock_stays_where_it_is(make: Make, client: Redi
     with pytest.raises(TypeError, match="several servers"):
         await lease.hand_off()
     assert lease.held
-    with pytest.raises(TypeError, match="several servers"):
-        await lock.adopt("lease1.x")
+    for use in uses(lock):
+        with pytest.raises(TypeError, match="several servers"):
+            await use("lease1.x")
     assert await lease.release()
 
 
@@ -403,7 +394,9 @@ async def test_a_multilock_has_a_fencing_token_of_each_name(client: Redis) -> No
     lock = MultiLock(client, ["a", "b"])
     lease = await lock.acquire()
     before = dict(lease.fencing_tokens)
-    adopted = await lock.adopt(await lease.hand_off())
+    text = await lease.hand_off()
+    assert await lock.touch(text) == lease.fencing_token == max(before.values())
+    adopted = await lock.adopt(text)
     assert all(adopted.fencing_tokens[name] > fence for name, fence in before.items())
     assert await adopted.release()
 
@@ -421,11 +414,18 @@ async def test_all_levels_of_a_path_get_one_new_fencing_token(client: Redis) -> 
 async def test_no_line_of_the_log_has_the_text_or_its_secret(client: Redis, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     lock = Lock(client, "orders:42")
-    text = await (await lock.acquire()).hand_off()
+    lease = await lock.acquire()
+    text = await lease.hand_off()
     secret = secret_of(text)
+    assert lease.token not in text
+    assert secret not in lease.token
     adopted = await lock.adopt(text)
-    with pytest.raises(LeaseLostError):
+    assert secret not in adopted.token
+    with pytest.raises(LeaseLostError) as caught:
         await lock.adopt(text)
+    shown = repr(lease) + repr(adopted) + str(caught.value)
+    assert text not in shown
+    assert secret not in shown
     assert await adopted.release()
     assert "orders:42" in caplog.text
     assert text not in caplog.text

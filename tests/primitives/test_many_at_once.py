@@ -158,20 +158,6 @@ async def test_permits_of_any_number_of_dead_holders_can_be_had_at_once(client: 
         assert (await semaphore.statistics()).permits == DEAD
 
 
-@pytest.mark.parametrize("timeout", [0, None], ids=["one attempt", "waiting"])
-async def test_what_any_number_of_dead_readers_had_can_be_written_at_once(client: Redis, timeout: float | None) -> None:
-    page = RWLock(client, "a")
-    async with page.write:
-        pass
-    key = base("read lock")
-    await client.zadd(key, {f"{number:032}": number + 1 for number in range(DEAD)})
-    readers = {f"{number:032}": f"3 {number + 1}" for number in range(DEAD)}
-    await client.hset(f"{key}:meta", mapping=readers)  # type: ignore[arg-type]  # a dict is invariant
-    await client.hset(f"{key}:meta", "held", f"0 0 {DEAD} 0 0 0 0")
-    async with asyncio.timeout(10), page.write.hold(timeout=timeout):
-        assert (await page.write.statistics()).holders == 1
-
-
 @pytest.mark.rest
 async def test_all_waiters_that_want_too_much_are_refused_when_a_limit_shrinks(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 2)

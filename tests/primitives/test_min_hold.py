@@ -1,18 +1,13 @@
 """`min_hold`: the name stays taken from the grant on for so long at least, whoever has released it."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, MultiLock, RLock, RWLock
-from aiolocks.testing import FaultProxy
-from tests.faults.support.asking import retrying
-from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
+from aiolocks import AcquireTimeoutError, Lease, MultiLock, RLock, RWLock
+from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import (
     Make,
     Row,
@@ -20,7 +15,6 @@ from tests.support.primitives import (
     exclusive_rows,
     free,
     limited_rows,
-    one_of_each_family,
     queued,
 )
 from tests.support.virtual import clock
@@ -51,18 +45,6 @@ async def test_a_process_that_comes_late_does_not_run_the_same_slot_again(make: 
     assert caught.value.retry_after is not None
     assert caught.value.retry_after <= MIN
     assert await make().locked()
-    await over(make)
-
-
-@exclusive_rows
-async def test_a_release_by_hand_says_true_once_and_the_lease_is_over(make: Make) -> None:
-    lease = await make(min_hold=MIN).acquire()
-    assert await lease.release() is True
-    assert await lease.release() is False
-    assert await lease.renew() is False
-    with pytest.raises(LeaseLostError):
-        lease.check()
-    assert await make().try_acquire() is None
     await over(make)
 
 
@@ -184,29 +166,3 @@ async def test_the_last_of_several_holds_counts(client: Redis, quick_sessions: N
         assert await lease.renew()
     assert await as_a_stranger(lock.try_acquire()) is None
     await free(lock)
-
-
-LOSABLE = list(one_of_each_family().values())
-
-
-@pytest_asyncio.fixture
-async def through(proxy: FaultProxy, quick_sessions: None) -> AsyncIterator[Redis]:
-    async with retrying(proxy) as client:
-        yield client
-
-
-@pytest.mark.rest
-@pytest.mark.redis
-@pytest.mark.parametrize("row", LOSABLE, ids=str, indirect=True)
-@pytest.mark.parametrize("how", ["reset", "black_hole"])
-async def test_a_release_whose_answer_is_lost_is_repeated_and_keeps_the_name(
-    row: Row, through: Redis, proxy: FaultProxy, redis: Redis, how: str
-) -> None:
-    lock = row.make(through, "orders", min_hold=MIN)
-    lease = await lock.acquire()
-    proxy.drop_next_reply(b"aiolocks:%b:{orders}" % row.kind.key_word.encode(), how)  # type: ignore[arg-type]
-    assert await lease.release()
-    assert await row.make(redis, "orders").try_acquire() is None
-    with contextlib.suppress(TooLateError):
-        await free(row.make(redis, "orders"))
-    assert not await row.make(redis, "orders").locked()

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lock, MultiLock
-from tests.support.primitives import SHORT, as_a_stranger, free, queued
+from tests.support.primitives import as_a_stranger, free, scripts_run
 
 MOST_NAMES = 1_000
 MAX_WORDS = 4_000
@@ -24,21 +24,15 @@ def test_names_are_taken_once_each_and_in_one_order() -> None:
     assert repr(lock) == "<MultiLock 'a, b, c'>"
 
 
-def test_no_names_are_an_error() -> None:
+def test_no_names_one_string_or_more_names_than_a_script_can_look_at_are_errors_that_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="names"):
         MultiLock(Redis(port=1), [])
-
-
-def test_more_names_than_a_script_can_look_at_are_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(TypeError, match=r"\['orders'\]"):
+        MultiLock(Redis(port=1), "orders")
     names = [f"account:{number}" for number in range(MOST_NAMES + 1)]
     with pytest.raises(ValueError, match=r"at most 1,000 names, not 1,001.*one name for many"):
         MultiLock(Redis(port=1), names)
     assert len(MultiLock(Redis(port=1), names[1:] * 2).names) == MOST_NAMES
-
-
-def test_one_string_is_not_taken_for_its_letters() -> None:
-    with pytest.raises(TypeError, match=r"\['orders'\]"):
-        MultiLock(Redis(port=1), "orders")
 
 
 @pytest.mark.asyncio
@@ -99,21 +93,6 @@ class TestOnEveryServer:
         async with Lock(client, "a") as lease:
             assert lease.fencing_tokens == {"a": lease.fencing_token}
 
-    async def test_a_name_that_is_lost_while_its_caller_waits_for_another_is_acquired_again(
-        self, client: Redis
-    ) -> None:
-        holder = await MultiLock(client, ["b"]).acquire()
-        waiter = asyncio.create_task(MultiLock(client, ["a", "b"], ttl=SHORT).acquire())
-        await queued(MultiLock(client, ["b"]), 1)
-        await client.delete("aiolocks:multi:{a}")
-        other = await MultiLock(client, ["a"]).acquire()
-        await queued(MultiLock(client, ["a"]), 1)
-        await holder.release()
-        await other.release()
-        lease = await waiter
-        assert lease.fencing_tokens["a"] > other.fencing_token
-        await lease.release()
-
     async def test_neighbours_in_a_ring_all_get_their_turn(self, client: Redis) -> None:
         """The dining philosophers."""
         turns = 0
@@ -146,8 +125,3 @@ class TestOnEveryServer:
         lease = await waiter
         assert await scripts_run(redis) - before <= 12 * len(names)
         await lease.release()
-
-
-async def scripts_run(redis: Redis) -> int:
-    statistics: dict[str, dict[str, int]] = await redis.info("commandstats")
-    return sum(statistics.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))

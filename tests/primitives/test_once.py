@@ -25,15 +25,16 @@ from aiolocks import (
     Once,
     OnceFailedError,
     OutcomeMismatchError,
-    events,
 )
+from tests.support import network
+from tests.support.heard import hearing
 from tests.support.primitives import SOON, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
 
 NAME = "rates"
-KEPT, NEWEST = f"aiolocks:once:{{{NAME}}}:kept", f"aiolocks:once:{{{NAME}}}:newest"
+KEPT = f"aiolocks:once:{{{NAME}}}:kept"
 NOBODY = Redis(port=1)
 
 
@@ -66,11 +67,20 @@ def started(*calls: Awaitable[Any]) -> "list[asyncio.Task[Any]]":
     return [asyncio.ensure_future(call) for call in calls]
 
 
-async def until_waiting(once: Once, processes: int = 1) -> None:
+async def until_waiting(once: Once) -> None:
+    """Wait until one other process waits: its callers share a place."""
+
     async def waits() -> bool:
-        return len(await once.waiters()) == processes
+        return len(await once.waiters()) == 1
 
     await until(waits)
+
+
+async def begun(run: Awaitable[Any], work: Work) -> "list[asyncio.Task[Any]]":
+    """Start *run*, and return its task once *work* has begun."""
+    tasks = started(run)
+    await work.began.wait()
+    return tasks
 
 
 async def ended(*tasks: "asyncio.Task[Any]") -> list[Any]:
@@ -86,18 +96,12 @@ def work() -> Work:
 # What is kept
 
 
-async def test_a_kept_outcome_is_returned_to_every_process_and_nothing_runs(client: Redis, stranger: Redis) -> None:
+async def test_a_kept_outcome_is_returned_to_every_process_by_one_get(client: Redis, stranger: Redis) -> None:
     here, there = Once(client, NAME, keep=60), Once(stranger, NAME, keep=timedelta(minutes=1))
-    work = Work(busy=False)
-    assert [await here.run(work), await here.run(work), await there.run(work)] == [1, 1, 1]
-    assert work.calls == 1
+    work, commands = Work(busy=False), []
+    assert [await here.run(work), await there.run(work)] == [1, 1]
     assert 55_000 < await client.pttl(KEPT) <= 60_000
     assert await here.holders() == ()
-
-
-async def test_a_kept_outcome_costs_one_get(client: Redis) -> None:
-    once, commands = Once(client, NAME, keep=60), []
-    await once.run(Work(busy=False))
     execute: Any = client.execute_command
 
     async def counted(*words: Any, **options: Any) -> Any:
@@ -105,24 +109,22 @@ async def test_a_kept_outcome_costs_one_get(client: Redis) -> None:
         return await execute(*words, **options)
 
     client.execute_command = counted  # type: ignore[method-assign]
-    await once.run(Work(busy=False))
-    assert commands == ["GET"]
+    assert await here.run(work) == 1
+    assert (commands, work.calls) == (["GET"], 1)
 
 
 async def test_an_outcome_says_when_the_function_returned_and_under_which_fencing_token(client: Redis) -> None:
-    once = Once(client, NAME, keep=60)
-    assert await once.outcome() is None
-    await once.run(Work(busy=False))
-    first = await once.outcome()
-    assert first is not None
-    assert first.value == 1
-    assert abs(first.at - datetime.now(UTC)) < timedelta(days=1)
-    await once.forget()
-    assert await once.outcome() is None
-    await once.run(Work(busy=False))
-    second = await once.outcome()
-    assert second is not None
-    assert second.fencing_token > first.fencing_token
+    once, fences = Once(client, NAME, keep=60), [0]
+    for _ in range(2):
+        assert await once.outcome() is None
+        await once.run(Work(busy=False))
+        outcome = await once.outcome()
+        assert outcome is not None
+        assert outcome.value == 1
+        assert abs(outcome.at - datetime.now(UTC)) < timedelta(days=1)
+        assert outcome.fencing_token > fences[-1]
+        fences.append(outcome.fencing_token)
+        await once.forget()
 
 
 async def test_bytes_are_kept_by_functions_of_the_callers_own(client: Redis, stranger: Redis) -> None:
@@ -149,36 +151,36 @@ async def test_what_another_program_wrote_there_is_an_error_that_says_how_to_rem
     assert await once.run(Work(busy=False)) == 1
 
 
-async def test_an_outcome_that_this_version_of_the_program_cannot_load_is_its_own_error(client: Redis) -> None:
+async def test_an_outcome_that_this_version_of_the_program_cannot_load_is_its_own_error(
+    client: Redis, stranger: Redis
+) -> None:
+    def stops(data: bytes) -> object:
+        raise StopIteration
+
     await Once(client, NAME, keep=60, dumps=lambda _: b"version 2").run(Work(busy=False))
     with pytest.raises(ValueError) as caught:
         await Once(client, NAME, keep=60).run(Work())
     assert "forget()" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        async with asyncio.timeout(10):
+            await Once(stranger, NAME, keep=60, loads=stops).run(Work())
 
 
 # Callers of one process
 
 
 async def test_callers_of_one_process_share_one_lease_one_run_and_one_result(client: Redis) -> None:
-    seen: list[str] = []
-    unsubscribe = events.on_event(lambda event: seen.append(f"{event.primitive} {event.kind}"))
     result = {"eur": 1.0}
 
     async def fetch() -> dict[str, float]:
         await asyncio.sleep(0.01)
         return result
 
-    try:
+    with hearing() as heard:
         got = await asyncio.gather(*(Once(client, NAME, keep=0).run(fetch) for _ in range(50)))
-
-        async def has_ended() -> bool:
-            return len(seen) > 1
-
-        await until(has_ended)
-    finally:
-        unsubscribe()
+        await network.until(lambda: len(heard) > 1)
     assert all(each is result for each in got)
-    assert seen == ["once acquired", "once released"]
+    assert [(event.primitive, event.kind) for event in heard] == [("once", "acquired"), ("once", "released")]
 
 
 async def test_the_first_caller_is_cancelled_and_nothing_changes_for_the_others(client: Redis, work: Work) -> None:
@@ -195,8 +197,7 @@ async def test_the_first_caller_is_cancelled_and_nothing_changes_for_the_others(
 
 
 async def leave_by_cancel(run: Awaitable[Any], work: Work) -> None:
-    (task,) = started(run)
-    await work.began.wait()
+    (task,) = await begun(run, work)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -264,11 +265,7 @@ async def test_a_function_that_swallows_its_cancellation_is_cancelled_again_with
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-
-    async def kept() -> bool:
-        return await once.outcome() is not None
-
-    await until(kept)
+    await until(once.outcome)
 
 
 async def test_a_caller_that_is_cancelled_twice_while_its_lease_comes_leaves_no_lease(client: Redis) -> None:
@@ -285,22 +282,20 @@ async def test_a_caller_that_is_cancelled_twice_while_its_lease_comes_leaves_no_
             caller.cancel()
             await ended(caller)
 
-    async def free() -> bool:
-        return not await once.holders()
+    await until(lambda: is_free(once))
 
-    await until(free)
+
+async def is_free(once: Once) -> bool:
+    return not await once.holders()
 
 
 async def test_a_task_that_an_earlier_run_began_may_run_the_name(client: Redis) -> None:
-    once, later = Once(client, NAME, keep=0), list[asyncio.Task[int]]()
+    once, later = Once(client, NAME, keep=0), list[asyncio.Task[Any]]()
     allowed = asyncio.Event()
 
-    async def two() -> int:
-        return 2
-
-    async def again() -> int:
+    async def again() -> Any:
         await allowed.wait()
-        return await once.run(two)
+        return await once.run(partial(asyncio.sleep, 0, 2))
 
     async def first() -> int:
         later.extend(started(again()))
@@ -308,22 +303,11 @@ async def test_a_task_that_an_earlier_run_began_may_run_the_name(client: Redis) 
 
     assert await once.run(first) == 1
     work = Work()
-    [running] = started(once.run(work))
-    await work.began.wait()
+    running = await begun(once.run(work), work)
     allowed.set()
     await asyncio.sleep(0)
     work.let_go.set()
-    assert await ended(running, *later) in ([1, 1], [1, 2])
-
-
-async def test_loads_that_raises_stop_iteration_is_an_error_of_its_caller(client: Redis, stranger: Redis) -> None:
-    def loads(data: bytes) -> object:
-        raise StopIteration
-
-    await Once(client, NAME, keep=60).run(partial(asyncio.sleep, 0, 1))
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        async with asyncio.timeout(10):
-            await Once(stranger, NAME, keep=60, loads=loads).run(partial(asyncio.sleep, 0, 1))
+    assert await ended(*running, *later) in ([1, 1], [1, 2])
 
 
 async def test_a_caller_that_comes_while_the_last_run_is_being_cancelled_has_a_run_of_its_own(client: Redis) -> None:
@@ -338,7 +322,7 @@ async def test_a_caller_that_comes_while_the_last_run_is_being_cancelled_has_a_r
 
     once = Once(client, NAME, keep=0)
     (first,) = started(once.run(slow_to_end))
-    await until(lambda: _is_true(once.holders()))
+    await until(once.holders)
     first.cancel()
     await cleanup.wait()
     (second,) = started(once.run(Work(busy=False)))
@@ -347,10 +331,6 @@ async def test_a_caller_that_comes_while_the_last_run_is_being_cancelled_has_a_r
     assert await second == 1
     await asyncio.wait([first])
     assert first.cancelled()
-
-
-async def _is_true(asking: Awaitable[object]) -> bool:
-    return bool(await asking)
 
 
 async def test_other_code_that_cancels_every_task_leaves_no_caller_waiting(client: Redis, work: Work) -> None:
@@ -379,8 +359,7 @@ async def test_callers_that_wait_in_another_process_get_the_outcome_however_soon
     client: Redis, stranger: Redis, work: Work, keep: float
 ) -> None:
     here, there = Once(client, NAME, keep=keep), Once(stranger, NAME, keep=keep)
-    tasks = started(here.run(work))
-    await work.began.wait()
+    tasks = await begun(here.run(work), work)
     tasks += started(*(there.run(Work()) for _ in range(3)))
     await until_waiting(here)
     work.let_go.set()
@@ -410,21 +389,10 @@ async def test_with_keep_0_a_caller_that_comes_in_the_turn_in_which_the_function
     assert await ended(*tasks) == [1]
 
 
-async def test_of_two_functions_under_one_name_one_runs(client: Redis, stranger: Redis) -> None:
-    one, other = Work(), Work()
-    tasks = started(Once(client, NAME, keep=60).run(one))
-    await one.began.wait()
-    tasks += started(Once(stranger, NAME, keep=60).run(other))
-    one.let_go.set()
-    assert await ended(*tasks) == [1, 1]
-    assert other.calls == 0
-
-
 async def test_who_runs_and_who_waits_can_be_asked(client: Redis, stranger: Redis, work: Work) -> None:
     here, there = LockManager(client, holder="billing").once(NAME, keep=60), Once(stranger, NAME, keep=60)
     assert (await here.holders(), await here.waiters()) == ((), ())
-    tasks = started(here.run(work))
-    await work.began.wait()
+    tasks = await begun(here.run(work), work)
     tasks += started(*(there.run(work) for _ in range(3)))
     await until_waiting(there)
     (runner,) = await there.holders()
@@ -466,8 +434,7 @@ async def test_with_retry_a_failure_is_that_of_its_caller_and_the_next_waiter_ru
 ) -> None:
     here, there = Once(client, NAME, keep=60, errors="retry"), Once(stranger, NAME, keep=60, errors="retry")
     failing, good = Work(KeyError("eur")), Work(busy=False)
-    tasks = started(here.run(failing))
-    await failing.began.wait()
+    tasks = await begun(here.run(failing), failing)
     tasks += started(there.run(good), here.run(failing))
     await until_waiting(here)
     failing.let_go.set()
@@ -509,11 +476,8 @@ async def test_a_runner_that_other_code_cancelled_is_a_dead_runner_and_the_next_
     """Also if its caller leaves in the same turn of the loop: the thread of a function of `aiolocks.sync` does."""
     once, part = Once(client, NAME, keep=60, errors=errors), asyncio.get_running_loop().create_future()
 
-    async def runs() -> bool:
-        return bool(await once.holders())
-
     first, second = started(once.run(lambda: part), once.run(Work(busy=False)))
-    await until(runs)
+    await until(once.holders)
     (third,) = started(Once(stranger, NAME, keep=60).run(Work(busy=False)))
     await until_waiting(once)
     part.cancel()
@@ -549,7 +513,7 @@ async def test_a_value_that_is_too_large_is_for_the_callers_of_its_process_and_o
 
     here, there, other = Once(client, NAME, keep=60), Once(stranger, NAME, keep=60), Work(busy=False)
     tasks = started(here.run(function), here.run(function))
-    await until(lambda: _is_true(here.holders()))
+    await until(here.holders)
     tasks += started(there.run(other))
     await until_waiting(here)
     let_go.set()
@@ -633,8 +597,7 @@ async def test_timeout_bounds_the_wait_for_others_and_never_the_function(
 ) -> None:
     here, there = Once(client, NAME, keep=60, acquire_timeout=SOON), Once(stranger, NAME, keep=60, acquire_timeout=9)
     await there.outcome()  # it is connected
-    tasks = started(here.run(work, timeout=None))
-    await work.began.wait()
+    tasks = await begun(here.run(work, timeout=None), work)
     for late in (here.run(work), there.run(work, timeout=SOON), here.run(work, timeout=0), there.run(work, timeout=0)):
         with pytest.raises(AcquireTimeoutError) as caught:
             await late
@@ -653,8 +616,7 @@ async def test_a_caller_that_never_waits_runs_if_nobody_else_does(client: Redis)
 
 async def test_the_last_caller_that_is_too_late_ends_the_function_of_one_that_left(client: Redis, work: Work) -> None:
     once = Once(client, NAME, keep=0)
-    (first,) = started(once.run(work))
-    await work.began.wait()
+    (first,) = await begun(once.run(work), work)
     (second,) = started(once.run(work, timeout=0.1))
     await asyncio.sleep(0)
     first.cancel()
@@ -672,10 +634,7 @@ async def test_a_function_that_runs_its_own_name_is_refused_instead_of_waiting_f
         with pytest.raises(RuntimeError, match="would wait for itself"):
             await once.run(function)
 
-    async def different() -> int:
-        return await other.run(Work(busy=False))
-
-    assert await once.run(different) == 1
+    assert await once.run(lambda: other.run(Work(busy=False))) == 1
 
 
 async def test_a_closed_manager_ends_its_waits_and_not_those_of_others(
@@ -683,8 +642,7 @@ async def test_a_closed_manager_ends_its_waits_and_not_those_of_others(
 ) -> None:
     locks = LockManager(client)
     mine, others = locks.once(NAME, keep=0), Once(client, NAME, keep=0)
-    tasks = started(Once(stranger, NAME, keep=0).run(work))
-    await work.began.wait()
+    tasks = await begun(Once(stranger, NAME, keep=0).run(work), work)
     tasks += started(mine.run(work), others.run(work), mine.run(work))
     await until_waiting(others)
     await locks.aclose()
@@ -698,11 +656,9 @@ async def test_a_closed_manager_ends_its_waits_and_not_those_of_others(
 # Fingerprints
 
 
-async def test_a_kept_outcome_of_another_request_is_an_error(client: Redis, stranger: Redis) -> None:
+async def test_a_kept_outcome_of_another_request_is_an_error(client: Redis, stranger: Redis, work: Work) -> None:
     here, there = Once(client, NAME, keep=60), Once(stranger, NAME, keep=60)
-    work = Work()
-    tasks = started(here.run(work, fingerprint="a"))
-    await work.began.wait()
+    tasks = await begun(here.run(work, fingerprint="a"), work)
     tasks += started(here.run(work, fingerprint="b"), there.run(work, fingerprint="b"), here.run(work))
     await until_waiting(here)
     work.let_go.set()
@@ -716,11 +672,11 @@ async def test_a_kept_outcome_of_another_request_is_an_error(client: Redis, stra
         await there.run(work, fingerprint="b")
 
 
-async def test_what_is_not_kept_is_shared_with_the_same_request_alone(client: Redis, stranger: Redis) -> None:
+async def test_what_is_not_kept_is_shared_with_the_same_request_alone(
+    client: Redis, stranger: Redis, work: Work
+) -> None:
     here, there, other = Once(client, NAME, keep=0), Once(stranger, NAME, keep=0), Work(busy=False)
-    work = Work()
-    tasks = started(here.run(work, fingerprint="a"))
-    await work.began.wait()
+    tasks = await begun(here.run(work, fingerprint="a"), work)
     tasks += started(here.run(other, fingerprint="b"), there.run(other, fingerprint="c"))
     await until_waiting(here)
     work.let_go.set()
@@ -789,7 +745,7 @@ async def test_wrong_options_are_refused_before_any_io() -> None:
         assert next(iter(options)) in str(caught.value)
 
 
-async def test_wrong_calls_are_refused_before_any_io() -> None:
+async def test_wrong_calls_are_refused(client: Redis) -> None:
     once, coroutine = Once(NOBODY, NAME, keep=1), Work()()
     for function, options in (
         (coroutine, {}), (None, {}), (Work(), {"timeout": -1}), (Work(), {"fingerprint": b"a"}),
@@ -800,8 +756,5 @@ async def test_wrong_calls_are_refused_before_any_io() -> None:
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
     with pytest.raises(TypeError):
         Once(NOBODY, NAME)  # type: ignore[call-arg]
-
-
-async def test_a_function_that_is_no_coroutine_function_is_refused(client: Redis) -> None:
     with pytest.raises(TypeError, match="coroutine function"):
         await Once(client, NAME, keep=1).run(lambda: 5)  # type: ignore[arg-type, return-value]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, LimitMismatchError, LockManager, QueueFullError, RateLimiter, Semaphore
-from aiolocks.events import Event, on_event
+from aiolocks import AcquireTimeoutError, LimitMismatchError, LockManager, QueueFullError, RateLimiter
+from tests.support import network
+from tests.support.heard import hearing
 from tests.support.lateness import SLACK, assert_within
-from tests.support.primitives import SOON, until
+from tests.support.primitives import SOON, queued, until
 from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
@@ -30,13 +31,6 @@ def limiter_of(client: Redis, limit: int = 3, per: float = PER, **options: Any) 
     return RateLimiter(client, NAME, limit, per=per, **options)
 
 
-async def until_waiting(limiter: RateLimiter, callers: int) -> None:
-    async def waits() -> bool:
-        return (await limiter.statistics()).waiting == callers
-
-    await until(waits)
-
-
 # Starts
 
 
@@ -49,11 +43,6 @@ async def test_so_many_start_at_once_and_the_next_after_per(client: Redis) -> No
     await limiter.acquire()
     assert clock() - began >= PER
     assert_within(clock() - began, PER + 0.1 * SLACK)
-
-
-async def test_the_limit_is_that_of_all_processes(client: Redis, stranger: Redis) -> None:
-    here, there = limiter_of(client, 2), limiter_of(stranger, 2)
-    assert [await each.try_acquire() for each in (here, there, here, there)] == [True, True, False, False]
 
 
 async def test_no_window_has_more_starts_than_the_limit(client: Redis, stranger: Redis) -> None:
@@ -84,23 +73,6 @@ async def test_a_start_counts_for_per_from_when_the_caller_got_it(client: Redis)
     await first
     await start()
     assert starts[1] - starts[0] >= PER
-
-
-async def test_it_is_first_come_first_served_and_a_big_cost_is_not_passed(client: Redis, stranger: Redis) -> None:
-    limiter, order = limiter_of(client, 3), list[str]()
-
-    async def ask(name: str, cost: int, by: Redis) -> None:
-        await limiter_of(by, 3).acquire(cost=cost)
-        order.append(name)
-
-    await limiter.acquire(cost=2)
-    tasks = list[asyncio.Task[None]]()
-    for at, (name, cost, by) in enumerate([("big", 3, stranger), ("small", 1, client), ("last", 1, stranger)]):
-        tasks.append(asyncio.create_task(ask(name, cost, by)))
-        await until_waiting(limiter, at + 1)
-    assert not await limiter.try_acquire()
-    await asyncio.gather(*tasks)
-    assert order[0] == "big"
 
 
 async def test_leaving_the_block_does_nothing_and_its_exception_leaves_unchanged(client: Redis) -> None:
@@ -135,7 +107,7 @@ async def test_a_caller_that_finds_too_many_waiting_is_refused_at_once(client: R
     limiter = limiter_of(client, 1, max_waiting=1)
     await limiter.acquire()
     waits = asyncio.create_task(limiter.acquire())
-    await until_waiting(limiter, 1)
+    await queued(limiter, 1)
     with pytest.raises(
         QueueFullError, match="rate 'api': no start is free, or it is paused, and its queue is full"
     ) as caught:
@@ -149,7 +121,7 @@ async def test_a_cancelled_wait_counts_as_no_start(client: Redis) -> None:
     limiter = limiter_of(client, 1)
     await limiter.acquire()
     waits = asyncio.create_task(limiter.acquire())
-    await until_waiting(limiter, 1)
+    await queued(limiter, 1)
     waits.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waits
@@ -188,11 +160,14 @@ async def test_a_cost_counts_as_so_many_starts(client: Redis) -> None:
 
 
 @pytest.mark.parametrize("ask", ["acquire", "try_acquire"])
-async def test_a_cost_above_the_limit_is_an_error_before_anything_is_sent(ask: str) -> None:
+async def test_a_wrong_cost_or_one_above_the_limit_is_an_error_before_anything_is_sent(ask: str) -> None:
     limiter = limiter_of(UNUSED)
     with pytest.raises(LimitMismatchError, match="rate 'api': a cost of 4 is above the limit, 3 per 1 s") as caught:
         await getattr(limiter, ask)(cost=4)
     assert (caught.value.name, caught.value.permits, caught.value.limit) == (NAME, 4, 3)
+    for cost in (0, -1, 1.5, True, None):
+        with pytest.raises((TypeError, ValueError), match="cost must be"):
+            await getattr(limiter, ask)(cost=cost)
 
 
 # Use
@@ -216,12 +191,6 @@ async def test_a_cost_above_the_limit_is_an_error_before_anything_is_sent(ask: s
 async def test_a_wrong_option_is_refused_at_once(given: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         RateLimiter(UNUSED, **{"name": NAME, "limit": 3, "per": PER, **given})
-
-
-@pytest.mark.parametrize("cost", [0, -1, 1.5, True, None])
-async def test_a_wrong_cost_is_refused_at_once(cost: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="cost must be"):
-        await limiter_of(UNUSED).acquire(cost=cost)
 
 
 async def test_a_misused_limiter_says_how_it_is_used(client: Redis) -> None:
@@ -248,43 +217,20 @@ async def test_a_manager_makes_one_with_its_prefix_and_ends_its_waits(client: Re
     await limiter.acquire()
     assert await client.exists("mine:rate:{api}") == 1
     waits = asyncio.create_task(limiter.acquire())
-    await until_waiting(limiter, 1)
+    await queued(limiter, 1)
     await locks.aclose()
     with pytest.raises(RuntimeError, match="closed"):
         await waits
 
 
-async def test_a_semaphore_of_that_name_is_another_thing(client: Redis) -> None:
-    async with Semaphore(client, NAME, 1), limiter_of(client, 1):
-        pass
-
-
 async def test_its_events_name_the_kind(client: Redis) -> None:
-    events = list[Event]()
-    limiter = limiter_of(client, 1)
-    remove = on_event(events.append)
-    await limiter.acquire()
-
-    async def released() -> bool:
-        return len(events) > 1
-
-    await until(released)
-    remove()
-    assert [(event.kind, event.name, event.primitive) for event in events] == [
+    with hearing() as heard:
+        await limiter_of(client, 1).acquire()
+        await network.until(lambda: len(heard) > 1)
+    assert [(event.kind, event.name, event.primitive) for event in heard] == [
         ("acquired", NAME, "rate"),
         ("released", NAME, "rate"),
     ]
-
-
-@pytest.mark.real_time
-async def test_nothing_but_residue_is_left_after_per(client: Redis) -> None:
-    limiter = limiter_of(client, 2, 0.1)
-    for _ in range(4):
-        await limiter.acquire()
-    await asyncio.sleep(0.15)
-    assert await limiter.try_acquire(cost=2)
-    await asyncio.sleep(0.15)
-    assert (await limiter.statistics()).permits == 0
 
 
 @pytest.mark.real_time
@@ -299,7 +245,7 @@ async def test_a_caller_that_stood_still_after_its_grant_asks_anew(client: Redis
 
     await other.acquire()
     tasks = [asyncio.create_task(work()) for _ in range(3)]
-    await until_waiting(limiter, 3)
+    await queued(limiter, 3)
     time.sleep(1.5)
     await asyncio.gather(*tasks)
     assert min(late - early for early, late in pairwise(starts)) >= 0.3

@@ -1,12 +1,13 @@
 """W16 for every primitive, on every server: `revoke` stops who holds a name; only then is the next one granted it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, RWLock
+from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, Lock, RLock, RWLock
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, STEADY, Make, Row, as_a_stranger, every_row, exclusive_rows, free, queued
 
@@ -104,14 +105,6 @@ async def test_the_next_in_line_is_granted_it_and_is_not_hit(make: Make) -> None
 
 
 @every_row
-async def test_another_fencing_token_stops_no_one(make: Make) -> None:
-    lease = await make().acquire()
-    assert await make().revoke(fencing_token=max(lease.fencing_tokens.values()) + 1, force=True) == ()
-    assert await lease.renew()
-    assert await lease.release()
-
-
-@every_row
 async def test_one_is_meant_by_its_fencing_token(make: Make) -> None:
     leases = await make.fill()
     meant, *others = leases
@@ -151,28 +144,20 @@ async def test_a_renewal_by_hand_is_refused_too(make: Make) -> None:
     await free(make())
 
 
-async def test_what_it_guards_is_not_written(make: Make, row: Row) -> None:
-    if not row.guards or row.slots > 1:
-        pytest.skip("no one server knows of its lease")
-    lease = await make(ttl=LONG).acquire()
-    with pytest.raises(AcquireTimeoutError):
-        await make().revoke(timeout=0, reason="*deploy 1.7")
-    with pytest.raises(LeaseLostError) as caught:
-        await lease.guard(("SET", make.key("guarded"), 1))
-    assert caught.value.reason == "revoked: *deploy 1.7"
-    await lease.release()
-
-
-async def test_what_is_revoked_is_not_handed_off(make: Make, row: Row) -> None:
-    if not row.kind.handed_on:
-        pytest.skip("its leases stay with their process")
-    lease = await make(ttl=LONG).acquire()
-    with pytest.raises(AcquireTimeoutError):
-        await make().revoke(timeout=0, reason="deploy 1.7")
-    with pytest.raises(LeaseLostError) as caught:
-        await lease.hand_off()
-    assert caught.value.reason == "revoked: deploy 1.7"
-    await free(make())
+async def test_what_is_revoked_guards_nothing_and_is_not_handed_off(make: Make, row: Row) -> None:
+    uses: dict[Callable[[Lease], Awaitable[object]], bool] = {
+        lambda lease: lease.guard(("SET", make.key("guarded"), 1)): row.guards and row.slots == 1,
+        lambda lease: lease.hand_off(): row.kind.handed_on,
+    }
+    for use in (use for use, can in uses.items() if can):
+        lease = await make(ttl=LONG).acquire()
+        with pytest.raises(AcquireTimeoutError):
+            await make().revoke(timeout=0, reason="*deploy 1.7")
+        with pytest.raises(LeaseLostError) as caught:
+            await use(lease)
+        assert caught.value.reason == "revoked: *deploy 1.7"
+        await lease.release()
+        await free(make())
 
 
 @every_row
@@ -239,28 +224,21 @@ async def test_wrong_words_are_refused_before_anything_is_sent(make: Make) -> No
 # What the primitives have of their own.
 
 
-async def test_no_upgrade_grows_from_what_is_revoked_and_its_lease_is_lost(client: Redis) -> None:
+async def test_what_is_revoked_changes_its_mode_no_more_and_is_lost(client: Redis) -> None:
     rw = RWLock(client, "orders", ttl=LONG)
-    lease = await rw.upgradeable.acquire()
-    with pytest.raises(AcquireTimeoutError):
-        await rw.read.revoke(timeout=0)
-    with pytest.raises(LeaseLostError) as caught:
-        async with lease.upgrade():
-            pytest.fail("it is revoked")
-    assert caught.value.reason == "revoked"
-    assert lease.lost
-    await lease.release()
-
-
-async def test_a_writer_that_is_revoked_does_not_become_a_reader(client: Redis) -> None:
-    rw = RWLock(client, "orders", ttl=LONG)
-    lease = await rw.write.acquire()
-    with pytest.raises(AcquireTimeoutError):
-        await rw.write.revoke(timeout=0, reason="deploy 1.7")
-    with pytest.raises(LeaseLostError) as caught:
-        await lease.downgrade()
-    assert caught.value.reason == "revoked: deploy 1.7"
-    await lease.release()
+    changes: list[tuple[str, Callable[[Lease], Awaitable[object]], str | None, str]] = [
+        ("upgradeable", lambda lease: lease.upgrade().__aenter__(), None, "revoked"),
+        ("write", lambda lease: lease.downgrade(), "deploy 1.7", "revoked: deploy 1.7"),
+    ]
+    for mode, change, reason, says in changes:
+        lease = await getattr(rw, mode).acquire()
+        with pytest.raises(AcquireTimeoutError):
+            await rw.read.revoke(timeout=0, reason=reason)
+        with pytest.raises(LeaseLostError) as caught:
+            await change(lease)
+        assert caught.value.reason == says
+        assert lease.lost
+        await lease.release()
 
 
 async def test_all_holds_of_a_reentrant_lock_are_lost(client: Redis) -> None:
@@ -271,15 +249,6 @@ async def test_all_holds_of_a_reentrant_lock_are_lost(client: Redis) -> None:
                 await lock.revoke(timeout=15)
                 await asyncio.sleep(15)
     assert caught.value.reason == "revoked"
-
-
-async def test_all_names_of_a_multilock_go_with_one(client: Redis) -> None:
-    lease = await MultiLock(client, ["{a}1", "{a}2"], ttl=LONG).acquire()
-    with pytest.raises(AcquireTimeoutError):
-        await MultiLock(client, ["{a}2"]).revoke(timeout=0)
-    assert not await lease.renew()
-    assert not await lease.release()
-    await free(MultiLock(client, ["{a}1", "{a}2"]))
 
 
 async def test_a_holder_of_another_library_is_revoked_by_force_only(client: Redis) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from contextvars import Context
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, RLock
 from tests.support.lateness import SLACK, in_time
-from tests.support.primitives import SOON, as_a_stranger, queued
+from tests.support.primitives import SOON, as_a_stranger, queued, scripts_run
 from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
@@ -33,21 +32,11 @@ async def free(lock: RLock) -> bool:
     return lease is not None and await lease.release()
 
 
-async def scripts_run(client: Redis) -> int:
-    statistics: dict[str, Any] = await client.info("commandstats")
-    return sum(int(statistics.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("eval", "evalsha"))
-
-
-async def test_inner_blocks_share_the_lease_and_its_fencing_token(lock: RLock, client: Redis) -> None:
+async def test_inner_blocks_share_the_lease_and_only_the_outermost_releases_it(lock: RLock, client: Redis) -> None:
     async with lock as outer, lock as inner, RLock(client, "orders").hold(timeout=0) as third:
         assert {outer.fencing_token, inner.fencing_token, third.fencing_token} == {outer.fencing_token}
         assert (outer.token, outer.token) == (inner.token, third.token)
         assert (await lock.statistics()).holders == 1
-    assert await free(lock)
-
-
-async def test_only_the_outermost_block_releases(lock: RLock) -> None:
-    async with lock as outer:
         async with lock as inner:
             assert not await free(lock)
         assert (inner.held, inner.lost, outer.held) == (False, False, True)
@@ -112,16 +101,6 @@ async def test_a_task_can_take_an_rlock_again_in_a_block_whose_lease_was_release
         async with lock.hold(timeout=5) as second:
             assert second.fencing_token > first.fencing_token
             assert not await free(lock)
-    assert await free(lock)
-
-
-async def test_a_block_left_in_another_task_releases_its_own_hold(lock: RLock) -> None:
-    stack = AsyncExitStack()
-    async with lock as outer:
-        await stack.enter_async_context(lock)
-        await as_a_stranger(stack.aclose())
-        assert outer.held
-        assert not await free(lock)
     assert await free(lock)
 
 
@@ -194,33 +173,6 @@ async def test_a_child_that_waits_for_a_while_gets_it_when_its_parent_lets_go_in
     await got.release()
 
 
-async def test_a_child_gets_it_once_its_parent_has_let_go(lock: RLock) -> None:
-    released = asyncio.Event()
-
-    async def child() -> None:
-        await released.wait()
-        async with lock:
-            pass
-
-    async with lock:
-        task = asyncio.create_task(child())
-    released.set()
-    await task
-
-
-async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_any_other(lock: RLock) -> None:
-    async def work() -> None:
-        await asyncio.sleep(0)
-        async with lock:
-            pass
-
-    tasks = [asyncio.create_task(work())]
-    async with lock:
-        tasks.append(asyncio.create_task(work(), context=Context()))
-        await queued(lock, 2)
-    await asyncio.gather(*tasks)
-
-
 # Losses.
 
 
@@ -247,14 +199,6 @@ async def test_a_loss_stops_every_block_once_and_is_an_error_of_the_outermost(lo
     assert task is not None
     assert task.cancelling() == 0
     await asyncio.sleep(0)
-
-
-async def test_a_renewal_by_hand_extends_every_hold(lock: RLock) -> None:
-    outer, inner = await lock.acquire(), await lock.acquire()
-    assert await inner.renew(30) is True
-    assert outer.remaining() > 20
-    await outer.release()
-    await inner.release()
 
 
 @pytest.mark.rest

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from aiolocks import Semaphore
 from tests.support.lateness import SLACK, assert_within, bounded, measured_lag
-from tests.support.primitives import free, queued
+from tests.support.primitives import queued
 from tests.support.workers import holding
 
 pytest_plugins = ["tests.support.table"]
@@ -20,36 +20,6 @@ async def test_a_lease_takes_as_many_permits_as_were_asked_for(client: Redis) ->
     async with semaphore.hold(permits=2):
         now = await semaphore.statistics()
         assert (now.holders, now.permits, now.limit) == (1, 2, 3)
-
-
-async def test_permits_come_back_together(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    lease = await semaphore.acquire(permits=3)
-    await lease.release()
-    assert (await semaphore.statistics()).permits == 0
-
-
-async def test_a_request_is_granted_only_when_all_its_permits_are_free(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    lease = await semaphore.acquire(permits=2)
-    assert await semaphore.try_acquire(permits=2) is None
-    fits = await semaphore.try_acquire(permits=1)
-    assert fits is not None
-    await fits.release()
-    await lease.release()
-
-
-async def test_a_block_within_a_block_may_use_the_permits_that_are_left(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    async with semaphore.hold(permits=2), semaphore.hold(permits=1):
-        assert (await semaphore.statistics()).permits == 3
-
-
-async def test_a_block_within_a_block_that_needs_more_than_is_left_would_wait_for_itself(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    async with semaphore.hold(permits=2):
-        with pytest.raises(RuntimeError):
-            await semaphore.acquire(permits=2, timeout=5)
 
 
 async def test_more_permits_than_are_free_are_never_in_use(client: Redis) -> None:
@@ -70,18 +40,6 @@ async def test_more_permits_than_are_free_are_never_in_use(client: Redis) -> Non
     assert (most, turns) == (5, 12 * 3)
 
 
-async def test_as_many_holders_of_one_permit_are_inside_at_once_as_there_are_permits(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 5)
-    inside = asyncio.Barrier(5)
-
-    async def work() -> None:
-        async with semaphore:
-            await inside.wait()
-
-    async with bounded(10 * SLACK):
-        await asyncio.gather(*(work() for _ in range(10)))
-
-
 async def test_a_big_request_is_not_starved_by_small_ones_behind_it(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 3)
     granted: list[tuple[int, int]] = []
@@ -100,28 +58,6 @@ async def test_a_big_request_is_not_starved_by_small_ones_behind_it(client: Redi
     await holder.release()
     await asyncio.gather(*tasks)
     assert [permits for _, permits in sorted(granted)] == [3, 1, 1, 1]
-
-
-async def test_small_requests_that_fit_together_are_granted_together(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    holder = await semaphore.acquire(permits=3)
-    waiters = [asyncio.create_task(semaphore.acquire()) for _ in range(3)]
-    await queued(semaphore, 3)
-    await holder.release()
-    leases = await asyncio.gather(*waiters)
-    assert (await semaphore.statistics()).holders == 3
-    for lease in leases:
-        await lease.release()
-
-
-async def test_expired_holders_are_removed(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3, ttl=0.2, renew=False)
-    lapsed = [await semaphore.acquire() for _ in range(3)]
-    await free(semaphore)
-    taken = await semaphore.try_acquire(permits=3)
-    assert taken is not None
-    assert [await lease.release() for lease in lapsed] == [False, False, False]
-    await taken.release()
 
 
 async def test_a_killed_holders_permits_come_back_within_its_ttl(redis: Redis, redis_url: str) -> None:

@@ -24,11 +24,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_the_limit_of_a_new_semaphore_is_the_one_declared_at_first_use(client: Redis) -> None:
-    async with Semaphore(client, "scraper", 3):
-        assert (await Semaphore(client, "scraper", 4).statistics()).limit == 3
-
-
 async def test_before_its_first_use_a_semaphore_shows_the_limit_that_it_would_declare(client: Redis) -> None:
     statistics = await Semaphore(client, "scraper", 3).statistics()
     assert (statistics.limit, statistics.permits, statistics.fencing_token) == (3, 0, 0)
@@ -50,25 +45,6 @@ async def test_a_different_declaration_is_in_force_and_one_warning_with_both_lim
     assert heard.of("limit_differs") == [Event("limit_differs", "scraper", "semaphore")]
 
 
-async def test_a_process_declares_its_limit_once(client: Redis, stranger: Redis) -> None:
-    """Or each of its requests would take back what a newer deployment or `resize` has put in force."""
-    async with Semaphore(client, "scraper", 1):
-        pass
-    async with Semaphore(stranger, "scraper", 2):
-        pass
-    async with Semaphore(client, "scraper", 1):
-        assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
-
-
-async def test_a_higher_declaration_lets_waiters_in(client: Redis, stranger: Redis) -> None:
-    holder = await Semaphore(client, "scraper", 1).acquire()
-    waiter = asyncio.create_task(Semaphore(client, "scraper", 1).acquire())
-    await queued(Semaphore(client, "scraper", 1), 1)
-    newcomer = await Semaphore(stranger, "scraper", 3).acquire(timeout=5)
-    for lease in (holder, await waiter, newcomer):
-        await lease.release()
-
-
 @pytest.mark.parametrize("who", ["this process", "another"])
 async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, stranger: Redis, who: str) -> None:
     semaphore = Semaphore(client, "scraper", 1)
@@ -80,18 +56,6 @@ async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, strang
         leases = await asyncio.gather(*waiters)
     for lease in (holder, *leases):
         await lease.release()
-
-
-async def test_a_lower_limit_grants_nothing_until_below_it(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    leases = [await semaphore.acquire() for _ in range(3)]
-    await semaphore.resize(1)
-    tried: list[Lease | None] = [await semaphore.try_acquire()]
-    for lease in leases:
-        await lease.release()
-        tried.append(await semaphore.try_acquire())
-    assert [lease is not None for lease in tried] == [False, False, False, True]
-    await semaphore.release()
 
 
 async def test_a_semaphore_is_locked_by_the_limit_in_force(client: Redis) -> None:
@@ -182,24 +146,6 @@ async def test_waiters_declare_a_forgotten_limit_though_its_holders_go_on(client
     assert await leases[1].release()
     async with asyncio.timeout(5):
         await (await waiter).release()
-
-
-async def test_a_task_that_waits_for_itself_since_the_limit_shrank_is_told_so(client: Redis, stranger: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 4, ttl=STEADY)
-    others = await asyncio.create_task(semaphore.acquire(permits=2))
-
-    async def shrink() -> None:
-        await queued(semaphore, 1)
-        await Semaphore(stranger, "scraper", 4).resize(3)
-
-    async with semaphore.hold(permits=2):
-        shrinking = asyncio.create_task(shrink())
-        async with asyncio.timeout(5):
-            with pytest.raises(RuntimeError, match="would wait for itself"):
-                await semaphore.acquire(permits=2)
-        await shrinking
-    assert (await semaphore.statistics()).waiting == 0
-    await others.release()
 
 
 # A limit that is pinned.

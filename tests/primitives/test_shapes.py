@@ -3,11 +3,10 @@
 import asyncio
 import contextlib
 import gc
-import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
-from typing import Any, TypeVar, cast, final
+from typing import Any, TypeVar, final
 
 import anyio
 import pytest
@@ -54,11 +53,6 @@ class Delegating:
         await self._lock.__aexit__(exc_type, exc, traceback)
 
 
-async def delegating(lock: Acquirable) -> AsyncGenerator[Lease]:
-    async with Delegating(lock) as lease:
-        yield lease
-
-
 # Blocks whose body's task is known though another one awaited their entry.
 
 
@@ -96,26 +90,6 @@ async def test_wrapper_classes_of_several_tasks_leave_their_own_blocks_in_any_or
         await task
         assert [lease.held for lease in leases] == [at > closed for at in range(make.places)]
     assert (await lock.statistics()).holders == 0
-
-
-async def test_a_wrapper_class_in_a_generator_is_left_by_the_task_that_closes_it(redis: Redis) -> None:
-    lock = Lock(redis, "orders")
-    generator = delegating(lock)
-    lease = await anext(generator)
-    await asyncio.create_task(generator.aclose())
-    assert not lease.held
-    assert (await lock.statistics()).holders == 0
-
-
-async def test_of_two_blocks_that_one_task_entered_by_wrapper_classes_none_is_left(redis: Redis) -> None:
-    semaphore = Semaphore(redis, "scraper", 3)
-    blocks = [Delegating(semaphore) for _ in range(2)]
-    leases = [await block.__aenter__() for block in blocks]
-    with pytest.raises(RuntimeError, match=r"hold\(\)"):
-        await blocks[0].__aexit__(None, None, None)
-    assert all(lease.held for lease in leases)
-    for lease in leases:
-        await lease.release()
 
 
 async def test_what_was_looked_up_once_leaves_the_block_of_a_later_try(redis: Redis) -> None:
@@ -261,14 +235,13 @@ async def test_a_body_of_many_short_commands_is_stopped_soon(redis: Redis) -> No
 # Leases to which only a finished task refers.
 
 
-async def crash(lock: Acquirable) -> None:
-    lease = await lock.acquire()
-    raise LookupError(lease)
-
-
 async def crashed(lock: Acquirable) -> None:
+    async def crash() -> None:
+        lease = await lock.acquire()
+        raise LookupError(lease)
+
     with contextlib.suppress(LookupError):
-        await as_a_stranger(crash(lock))
+        await as_a_stranger(crash())
 
 
 async def dropped(lock: Acquirable) -> None:
@@ -298,17 +271,6 @@ async def an_exit_stack_that_is_dropped(lock: Acquirable) -> None:
     await as_a_stranger(AsyncExitStack().enter_async_context(lock))
 
 
-async def lapses(take: Callable[[Acquirable], Coroutine[Any, Any, None]], lock: Acquirable) -> None:
-    async def let_it_lapse() -> None:
-        await take(lock)
-        gc.collect()
-        await free(lock)
-        await asyncio.sleep(0.05)
-
-    with pytest.warns(ResourceWarning, match="without being released"):
-        await let_it_lapse()
-
-
 @pytest.mark.rest
 @pytest.mark.parametrize("watchdog", ["task", "thread"])
 @pytest.mark.parametrize(
@@ -318,73 +280,16 @@ async def lapses(take: Callable[[Acquirable], Coroutine[Any, Any, None]], lock: 
 async def test_a_lease_to_which_only_a_finished_task_refers_lapses(
     redis: Redis, take: Callable[[Acquirable], Coroutine[Any, Any, None]], watchdog: Any
 ) -> None:
-    await lapses(take, Lock(redis, "orders", ttl=DROPPED, watchdog=watchdog))
+    lock = Lock(redis, "orders", ttl=DROPPED, watchdog=watchdog)
 
+    async def let_it_lapse() -> None:
+        await take(lock)
+        gc.collect()
+        await free(lock)
+        await asyncio.sleep(0.05)
 
-# acquire() as a coroutine and as a block.
-
-
-async def test_acquire_is_a_block_too(make: Make) -> None:
-    lock = make()
-    async with lock.acquire(timeout=LONG) as lease:
-        assert lease.held
-        assert (await lock.statistics()).holders == 1
-    assert lease.remaining() == 0
-    assert (await lock.statistics()).holders == 0
-
-
-async def from_a_thread(lock: Acquirable) -> Lease:
-    loop = asyncio.get_running_loop()
-    return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(lock.acquire(), loop).result(LONG))
-
-
-async def by_hand(lock: Acquirable) -> Lease:
-    """As other event loops' tasks and old-style coroutines do."""
-    return await asyncio.ensure_future(sent_on(lock.acquire()))
-
-
-async def sent_on(acquiring: Coroutine[Any, Any, Lease]) -> Lease:
-    return await acquiring
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    "lease_of",
-    [
-        lambda lock: asyncio.create_task(lock.acquire(), name="acquiring"),
-        lambda lock: asyncio.shield(lock.acquire()),
-        lambda lock: asyncio.wait_for(lock.acquire(), LONG),
-        from_a_thread,
-        by_hand,
-    ],
-)
-async def test_asyncio_takes_it_for_a_coroutine_wherever_it_wants_one(
-    redis: Redis, lease_of: Callable[[Acquirable], Awaitable[Lease]]
-) -> None:
-    lock = Lock(redis, "orders")
-    lease = await lease_of(lock)
-    assert lease.held
-    assert await lease.release()
-
-
-async def test_inspection_takes_it_for_what_can_be_awaited(redis: Redis) -> None:
-    acquiring = Lock(redis, "orders").acquire()
-    assert asyncio.iscoroutine(cast("object", acquiring))
-    assert inspect.isawaitable(acquiring)
-    assert isinstance(acquiring, Coroutine)
-    assert inspect.getcoroutinestate(cast("Any", acquiring)) == inspect.CORO_CREATED
-    acquiring.close()
-    assert inspect.getcoroutinestate(cast("Any", acquiring)) == inspect.CORO_CLOSED
-
-
-async def test_a_task_that_acquires_shows_where_it_is(redis: Redis) -> None:
-    lock = Lock(redis, "orders")
-    async with lock:
-        task = asyncio.create_task(lock.acquire())
-        await asyncio.sleep(0.01)
-        assert "_acquire() running at" in repr(task)
-        assert task.get_stack()
-        task.cancel()
+    with pytest.warns(ResourceWarning, match="without being released"):
+        await let_it_lapse()
 
 
 # try_acquire() and locked(): coroutines that cannot be taken for their answers.
@@ -470,25 +375,6 @@ async def test_release_finds_what_a_task_took_that_has_ended(make: Make) -> None
     async with in_time(SLACK * 0.3, "it waits for one to turn up"):
         with pytest.raises(RuntimeError, match="no lease to release"):
             await lock.release()
-
-
-async def test_release_says_once_that_such_a_lease_was_lost(make: Make) -> None:
-    lock = make(ttl=DROPPED)
-    await as_a_stranger(lock.acquire())
-    with pytest.warns(ResourceWarning, match="without being released"):
-        await asyncio.sleep(1.2 * DROPPED)
-    with pytest.raises(LeaseLostError):
-        await lock.release()
-    with pytest.raises(RuntimeError):
-        await lock.release()
-
-
-async def test_release_leaves_a_block_alone(make: Make) -> None:
-    lock = make()
-    async with lock as lease:
-        with pytest.raises(RuntimeError):
-            await lock.release()
-        assert lease.held
 
 
 # A block whose lease is over.

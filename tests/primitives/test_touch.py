@@ -1,27 +1,20 @@
 """A lease between requests: handed off, touched by any process under its text, in the end dropped or adopted (W27)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, LockManager, MultiLock, Semaphore
-from tests.support.heard import hearing
+from aiolocks import HierarchicalLock, LeaseLostError, MultiLock
 from tests.support.primitives import (
-    EVERY_ROW,
     SHORT,
-    Acquirable,
     Make,
-    Row,
     as_a_stranger,
     exclusive_handed_on_rows,
     free,
     handed_on_rows,
     queued,
-    rows_where,
-    until,
 )
 
 pytest_plugins = ["tests.support.table"]
@@ -118,65 +111,6 @@ async def test_of_many_calls_at_once_one_ends_the_lease(make: Make, stranger: Re
     await free(make())
 
 
-@handed_on_rows
-async def test_touches_and_drops_beside_an_adoption_leave_it_whole_or_end_it(make: Make, stranger: Redis) -> None:
-    """Whichever comes first; a touch alone never keeps an adopter from the lease."""
-    for turns in range(8):
-        text = await (await make().acquire()).hand_off()
-        here, there = make(), make(client=stranger)
-        adopting = asyncio.ensure_future(here.adopt(text))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        touched = await asyncio.gather(*(there.touch(text) for _ in range(3)))
-        adopted = await adopting
-        assert await adopted.renew()
-        assert await there.touch(text) is None
-        assert touched.count(None) in range(4)
-        text = await adopted.hand_off()
-        adopting = asyncio.ensure_future(here.adopt(text))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        dropped = await there.drop(text)
-        (answer,) = await asyncio.gather(adopting, return_exceptions=True)
-        assert isinstance(answer, LeaseLostError if dropped else Lease)
-        if isinstance(answer, Lease):
-            assert await answer.release()
-        await free(make())
-
-
-def _every_use(lock: Acquirable) -> list[Callable[[str], Awaitable[object]]]:
-    return [lock.touch, lock.drop]
-
-
-@handed_on_rows
-async def test_a_text_of_another_lock_or_a_broken_one_is_refused(make: Make, row: Row, client: Redis) -> None:
-    text = await (await make().acquire()).hand_off()
-    rows = rows_where(lambda kind: kind.handed_on and kind is not row.kind).values()
-    others = [make("of another name"), make(prefix="other:"), *(other.make(client, "orders") for other in rows)]
-    for wrong in others:
-        for use in _every_use(wrong):
-            with pytest.raises(ValueError, match="another kind") as caught:
-                await use(text)
-            assert text not in str(caught.value)
-    for use in _every_use(make()):
-        for broken in ("", text[:-4], text + "AAAA"):
-            with pytest.raises(ValueError, match="hand_off"):
-                await use(broken)
-        with pytest.raises(TypeError):
-            await use(None)  # type: ignore[arg-type]
-    for bad in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="ttl"):
-            await make().touch(text, ttl=bad)
-    assert await make().drop(text)
-
-
-@pytest.mark.parametrize("row", [row for row in EVERY_ROW if not row.kind.handed_on], ids=str, indirect=True)
-async def test_the_lease_of_a_redlock_has_no_text(make: Make) -> None:
-    for use in _every_use(make()):
-        with pytest.raises(TypeError, match="several servers"):
-            await use("lease1.x")
-
-
 async def test_when_one_of_several_names_is_gone_all_are_dropped(client: Redis, stranger: Redis) -> None:
     names = ["a", "b", "c"]
     lock = MultiLock(client, names)
@@ -206,59 +140,3 @@ async def test_when_a_level_of_a_path_is_revoked_all_are_dropped(client: Redis, 
         assert await path.touch(text) is None
         for level in (row.write, table.write, HierarchicalLock(client, "shop").write):
             assert await (await level.acquire(timeout=1)).release()
-
-
-async def test_permits_stay_taken_while_their_lease_is_touched(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    lease = await semaphore.acquire(permits=2)
-    text = await lease.hand_off(ttl=60)
-    assert await semaphore.touch(text, ttl=120) == lease.fencing_token
-    assert await semaphore.try_acquire(permits=2) is None
-    (holder,) = await semaphore.holders()
-    assert (holder.permits, holder.fencing_token) == (2, lease.fencing_token)
-    assert holder.remaining > 100
-    assert await semaphore.drop(text)
-    assert (await semaphore.statistics()).permits == 0
-
-
-async def test_several_names_have_the_largest_fencing_token(client: Redis) -> None:
-    lock = MultiLock(client, ["b", "a"])
-    lease = await lock.acquire()
-    text = await lease.hand_off()
-    assert await lock.touch(text) == lease.fencing_token == max(lease.fencing_tokens.values())
-    assert await lock.drop(text)
-
-
-async def test_a_touch_and_a_drop_emit_no_events_of_a_lease_that_has_ended_here(client: Redis) -> None:
-    lock = Lock(client, "orders:42")
-    with hearing() as heard:
-        text = await (await lock.acquire()).hand_off()
-        assert await lock.touch(text)
-        assert await lock.drop(text)
-    assert heard.kinds() == ["acquired", "released"]
-
-
-async def test_a_cancelled_drop_ends_all_names_in_the_background(client: Redis, stranger: Redis) -> None:
-    lock = MultiLock(client, ["a", "b", "c"])
-    for turns in range(6):
-        text = await (await lock.acquire()).hand_off()
-        dropping = asyncio.ensure_future(lock.drop(text))
-        for _ in range(turns + 1):
-            await asyncio.sleep(0)
-        dropping.cancel()
-        await asyncio.wait([dropping])
-
-        async def is_free() -> bool:
-            return not await MultiLock(stranger, ["a", "b", "c"]).locked()
-
-        await until(is_free, within=5)
-
-
-async def test_a_closed_manager_neither_touches_nor_drops(url: str, client: Redis) -> None:
-    async with LockManager.from_url(url) as locks:
-        lock = locks.lock("orders:42")
-        text = await (await lock.acquire()).hand_off()
-    for use in _every_use(lock):
-        with pytest.raises(RuntimeError, match="closed"):
-            await use(text)
-    assert await Lock(client, "orders:42").drop(text)

@@ -11,10 +11,12 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import Lease, LeaseLostError, Lock, LockManager, MultiLock, RWLock
+from aiolocks import LeaseLostError, Lock, LockManager, MultiLock, RWLock
+from tests.support import network
 from tests.support.clients import CHOSEN, PASSWORD, chosen_client, documented_rights
 from tests.support.inside import tracked_of
 from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.network import until_exists
 from tests.support.primitives import Row, as_a_stranger, rows_where, until
 from tests.support.servers import RedisServer
 
@@ -73,12 +75,7 @@ async def overwrite(redis: Redis, key: str) -> None:
 
 async def tracked(client: Any) -> None:
     """Wait until Redis tracks all that is to be tracked."""
-
-    async def read() -> bool:
-        state = tracked_of(client)
-        return state is not None and state.settled
-
-    await until(read)
+    await network.until(lambda: (state := tracked_of(client)) is not None and state.settled)
 
 
 async def stopped_after(lock: Any, take_away: Callable[[], Awaitable[object]]) -> float:
@@ -103,8 +100,9 @@ async def test_the_body_is_stopped_at_once(client: Redis, redis: Redis, row: Row
         await tracked(client)
         await take_away(redis, KEYS[row.id])
 
-    assert await stopped_after(row.make(client, "orders", track=True), when_tracked) < 1
-    await redis.delete(KEYS[row.id])
+    for watchdog in ("task", "thread"):
+        assert await stopped_after(row.make(client, "orders", track=True, watchdog=watchdog), when_tracked) < 1
+        await redis.delete(KEYS[row.id])
     async with row.make(client, "others", track=True, on_lost="flag"):  # the link is there
         await tracked(client)
         took = await stopped_after(row.make(client, "orders", track=True), lambda: take_away(redis, KEYS[row.id]))
@@ -127,15 +125,6 @@ async def test_a_lease_that_is_marked_as_revoked_is_told_so_at_once(client: Redi
     assert caught.value.reason == "revoked"
 
 
-@each
-async def test_the_thread_watchdog_is_told_too(client: Redis, redis: Redis, row: Row) -> None:
-    async def when_tracked() -> None:
-        await tracked(client)
-        await delete(redis, KEYS[row.id])
-
-    assert await stopped_after(row.make(client, "orders", track=True, watchdog="thread"), when_tracked) < 1
-
-
 async def test_a_lease_that_is_not_renewed_is_tracked_and_not_extended(client: Redis, redis: Redis) -> None:
     key = KEYS["lock"]
 
@@ -147,18 +136,6 @@ async def test_a_lease_that_is_not_renewed_is_tracked_and_not_extended(client: R
         await delete(redis, key)
 
     assert await stopped_after(Lock(client, "orders", track=True, renew=False), when_tracked) < 1
-
-
-async def test_each_share_of_a_reentrant_lease_is_told(client: Redis, redis: Redis) -> None:
-    lock = TRACKED[[row.id for row in TRACKED].index("rlock")].make(client, "orders", track=True)
-    with pytest.raises(LeaseLostError):
-        async with asyncio.timeout(8), lock as outer:
-            with pytest.raises(LeaseLostError):
-                async with lock as inner:
-                    await tracked(client)
-                    await delete(redis, KEYS["rlock"])
-                    await asyncio.sleep(60)
-            assert (inner.lost, outer.lost) == (True, True)
 
 
 async def test_a_tracked_loss_by_hand_or_with_a_flag_wakes_the_tasks_that_wait_for_it(
@@ -224,11 +201,7 @@ async def test_after_a_cut_a_lease_is_tracked_again_and_a_loss_meanwhile_is_foun
 
     async def after() -> None:
         await cut()
-
-        async def connected() -> bool:
-            return bool(await trackers(redis))
-
-        await until(connected)
+        await until(lambda: trackers(redis))
         await tracked(client)
         await delete(redis, KEYS["lock"])
 
@@ -285,11 +258,7 @@ async def test_a_writer_that_goes_on_as_a_reader_is_not_tracked_any_more(client:
         for _ in range(3):
             await as_a_stranger(enter(rw.read))
 
-        async def dropped() -> bool:
-            now = tracked_of(client)
-            return now is not None and now.keys == 0
-
-        await until(dropped)
+        await network.until(lambda: (now := tracked_of(client)) is not None and now.keys == 0)
         assert lease.held
 
 
@@ -301,21 +270,13 @@ async def enter(lock: Any) -> None:
 async def test_while_it_waits_for_one_of_several_names_the_others_are_tracked(client: Redis, redis: Redis) -> None:
     """One that is taken away meanwhile is asked for again."""
     blocking = await MultiLock(client, ["b"]).acquire()
-
-    async def take() -> Lease:
-        return await MultiLock(client, ["a", "b"], track=True).acquire()
-
-    waiting = asyncio.create_task(take())
+    waiting = asyncio.create_task(MultiLock(client, ["a", "b"], track=True).acquire())
     first = "aiolocks:multi:{a}"
-
-    async def there() -> bool:
-        return bool(await redis.exists(first))
-
-    await until(there)
+    await until_exists(redis, first)
     before = await redis.get(first)
     await tracked(client)
     await delete(redis, first)
-    await until(there)
+    await until_exists(redis, first)
     assert await redis.get(first) != before
     await blocking.release()
     await (await waiting).release()
@@ -330,14 +291,10 @@ async def test_without_the_right_it_is_one_warning_and_works_as_without(
     async with a_user(one_server) as client:
         for name in ("orders", "stock"):
             async with Lock(client, name, track=True) as lease:
-                await until(lambda: warned(caplog))
+                await network.until(lambda: bool(caplog.records))
                 assert await lease.renew()
     assert len(caplog.records) == 1
     assert "+client|tracking" in caplog.text
-
-
-async def warned(caplog: pytest.LogCaptureFixture) -> bool:
-    return bool(caplog.records)
 
 
 @each
@@ -372,7 +329,7 @@ async def test_in_memory_it_is_one_warning(caplog: pytest.LogCaptureFixture) -> 
     async with LockManager.from_url("memory://", track=True) as locks:
         for name in ("orders", "stock"):
             async with locks.lock(name, ttl=1) as lease:
-                await until(lambda: warned(caplog))
+                await network.until(lambda: bool(caplog.records))
                 assert lease.held
     assert len(caplog.records) == 1
     assert "memory://" in caplog.text

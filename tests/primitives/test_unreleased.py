@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import LeaseLostError, Lock, RLock, RWLock, Semaphore
+from aiolocks import LeaseLostError, Lock, RWLock, Semaphore
 from aiolocks.compat import RedisLock
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, as_a_stranger, until
@@ -40,53 +41,39 @@ def forgotten() -> Forgotten:
     return few
 
 
-# Dropped.
+Take = Callable[[Redis, str], Coroutine[Any, Any, object]]
+
+
+async def dropped(client: Redis, name: str) -> object:
+    return await as_a_stranger(lapsed(client, name))
+
+
+async def lapsed(client: Redis, name: str) -> object:
+    return await Lock(client, name, ttl=BRIEF, renew=False).try_acquire()
+
+
+async def lost(client: Redis, name: str) -> object:
+    return await Lock(client, name, ttl=SHORT, max_hold=SHORT / 10).try_acquire()
+
+
+async def of_redis_py(client: Redis, name: str) -> object:
+    return await client.lock(name, timeout=BRIEF, lock_class=RedisLock).acquire(blocking=False)
 
 
 @pytest.mark.rest
 @pytest.mark.filterwarnings("ignore:.*was dropped without being released:ResourceWarning")
+@pytest.mark.parametrize("take", [dropped, lapsed, lost, of_redis_py])
 async def test_a_session_that_goes_on_forgets_dropped_leases_once_they_have_lapsed(
-    client: Redis, forgotten: Forgotten
+    client: Redis, forgotten: Forgotten, take: Take
 ) -> None:
+    """And those of a task that goes on."""
     async with Lock(client, "busy"):
         for number in range(MANY):
-            assert await as_a_stranger(Lock(client, f"job:{number}", ttl=BRIEF, renew=False).try_acquire()) is not None
+            assert await take(client, f"job:{number}") not in (None, False)
         await until(forgotten, within=10)
 
 
-@pytest.mark.rest
-@pytest.mark.redis
-@pytest.mark.filterwarnings("ignore:.*was dropped without being released:ResourceWarning")
-async def test_a_session_that_goes_on_forgets_redis_locks_once_they_have_lapsed(
-    redis: Redis, forgotten: Forgotten
-) -> None:
-    async with Lock(redis, "busy"):
-        for number in range(MANY):
-            assert await redis.lock(f"job:{number}", timeout=BRIEF, lock_class=RedisLock).acquire(blocking=False)
-        await until(forgotten, within=10)
-
-
-# Ended in a task that goes on.
-
-
-@pytest.mark.rest
-async def test_a_task_that_goes_on_keeps_nothing_of_its_leases_that_have_lapsed(
-    client: Redis, forgotten: Forgotten
-) -> None:
-    async with Lock(client, "busy"):
-        for number in range(MANY):
-            assert await Lock(client, f"job:{number}", ttl=BRIEF, renew=False).try_acquire() is not None
-        await until(forgotten, within=10)
-
-
-@pytest.mark.rest
-async def test_a_task_that_goes_on_keeps_nothing_of_its_leases_that_were_lost(
-    client: Redis, forgotten: Forgotten
-) -> None:
-    async with Lock(client, "busy"):
-        for number in range(MANY):
-            assert await Lock(client, f"job:{number}", ttl=SHORT, max_hold=SHORT / 10).try_acquire() is not None
-        await until(forgotten, within=10)
+# Released by name.
 
 
 async def test_a_release_by_name_after_the_lease_has_lapsed_is_an_error_once(client: Redis) -> None:
@@ -128,15 +115,6 @@ async def test_a_release_by_name_goes_through_the_newest_first_whether_lost_or_n
     assert not first.held
     async with kept.hold(permits=3):  # which removes what has lapsed
         pass
-
-
-async def test_a_share_of_an_rlock_that_was_lost_is_an_error_of_its_release_by_name_once(client: Redis) -> None:
-    lock = RLock(client, "orders", ttl=BRIEF, renew=False)
-    lease = await lock.acquire()
-    await lock.acquire()
-    assert await lease.wait_lost()
-    with pytest.raises(LeaseLostError):
-        await lock.release()
 
 
 async def test_a_revoked_lease_is_released_by_name_at_once_though_its_loss_is_known(client: Redis) -> None:

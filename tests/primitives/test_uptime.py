@@ -11,7 +11,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from aiolocks import AcquireTimeoutError, Lease, QuorumError, Redlock, RWLock
+from aiolocks import AcquireTimeoutError, Lease, QuorumError, Redlock
 from tests.support.primitives import EVERY_ROW, Row
 from tests.support.servers import RedisServer
 
@@ -95,18 +95,6 @@ async def test_before_min_uptime_asking_once_gets_nothing_and_a_time_out_says_wh
     assert (now.holders, now.waiting) == (0, 0)
 
 
-async def acquire(lock: Any) -> Lease:
-    lease: Lease = await lock.acquire()
-    return lease
-
-
-async def test_an_upgrade_asks_for_the_uptime_of_its_lease(client: Redis) -> None:
-    up = await uptime(client)
-    rw = RWLock(client, "catalogue", min_uptime=max(up - 2, 0.001))
-    async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
-        assert alone.held
-
-
 # A quorum.
 
 
@@ -156,18 +144,12 @@ def without_the_right(one_server: RedisServer) -> Iterator[str]:
     one_server.operator.execute_command("ACL", "DELUSER", "uninformed")  # type: ignore[no-untyped-call]  # redis-py's
 
 
-@with_a_queue
+@pytest.mark.parametrize("row", EVERY_ROW, ids=str)
 async def test_without_the_right_to_ask_it_is_an_error_that_names_it(without_the_right: str, row: Row) -> None:
     async with Redis.from_url(without_the_right) as client:
-        lock = row.make(client, "orders", min_uptime=1)
-        for asked in (lock.try_acquire(), acquire(lock)):
-            with pytest.raises(NoPermissionError, match=r"min_uptime .* \+info"):
-                await asked
+        lock: Any = row.make(client, "orders", min_uptime=1)
+        for ask in (lock.try_acquire, lock.acquire):
+            with pytest.raises(QuorumError if row.kind.quorum else NoPermissionError, match=r"min_uptime .* \+info"):
+                await ask()
         async with row.make(client, "orders") as lease:
             assert lease.held
-
-
-async def test_of_a_quorum_the_error_names_it_too(without_the_right: str) -> None:
-    async with Redis.from_url(without_the_right) as client:
-        with pytest.raises(QuorumError, match=r"min_uptime .* \+info"):
-            await Redlock([client], "orders", min_uptime=1).try_acquire()

@@ -1,12 +1,8 @@
 """`watchdog="thread"`: a lease is kept while the loop is blocked, and not when it is dead."""
 
 import asyncio
-import os
-import subprocess
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,10 +12,9 @@ from redis.asyncio import Redis
 from aiolocks import LeaseLostError, Lock, Semaphore
 from tests.support.cases import the_rest_slow
 from tests.support.clients import chosen_client
-from tests.support.clusters import node_of, nodes
+from tests.support.clusters import nodes
 from tests.support.heard import hearing
 from tests.support.inside import polling
-from tests.support.lateness import SLACK, in_time
 from tests.support.network import until
 from tests.support.servers import RedisServer
 
@@ -56,17 +51,13 @@ def watchdogs() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "aiolocks-watchdog"]
 
 
-def sleep(seconds: float) -> None:
-    time.sleep(seconds)
-
-
 def compute(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         sum(range(1000))
 
 
-@pytest.mark.parametrize("block", the_rest_slow([sleep, compute], quick=1))
+@pytest.mark.parametrize("block", the_rest_slow([time.sleep, compute], quick=1))
 def test_a_blocked_loop_keeps_its_lease(run: Callable[[Main], None], block: Callable[[float], None]) -> None:
     """F9: asleep, or computing in Python."""
 
@@ -110,18 +101,6 @@ def test_a_loop_without_life_is_logged_from_the_thread_and_told_of_once_when_it_
     assert [record.threadName for record in caplog.records] == ["aiolocks-watchdog"]
 
 
-@pytest.mark.rest
-def test_a_loop_that_comes_round_in_time_keeps_its_lease(run: Callable[[Main], None]) -> None:
-    async def main(client: Redis) -> None:
-        async with Lock(client, "blocked", ttl=TTL, watchdog="thread", max_stall=0.6) as lease:
-            for _ in range(8):
-                time.sleep(0.3)
-                await asyncio.sleep(0.05)
-            assert lease.held
-
-    run(main)
-
-
 def test_a_loss_shows_while_the_loop_is_still_blocked(run: Callable[[Main], None]) -> None:
     async def main(client: Redis) -> None:
         with pytest.raises(LeaseLostError, match="its key expired"):
@@ -133,36 +112,6 @@ def test_a_loss_shows_while_the_loop_is_still_blocked(run: Callable[[Main], None
                 await asyncio.sleep(10)
 
     run(main)
-
-
-CLOSED = f"""
-import asyncio, sys, threading, time
-import redis
-from aiolocks import LockManager
-
-async def take(url):
-    await LockManager.from_url(url).lock("blocked", ttl={TTL}, watchdog="thread").acquire()
-    await asyncio.sleep({2 * TTL})
-    await asyncio.to_thread(time.sleep, {TTL})
-
-loop = asyncio.new_event_loop()
-loop.run_until_complete(take(sys.argv[1]))
-operator = redis.Redis.from_url(sys.argv[2])
-print("held", operator.exists("{BASE}"))
-loop.close()
-time.sleep({1.2 * TTL})
-print("held", operator.exists("{BASE}"), "threads", threading.active_count())
-"""
-
-
-@pytest.mark.rest
-def test_a_closed_loop_loses_its_lease(server: RedisServer) -> None:
-    urls = (server.url, node_of(server, BASE).url)
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSED, *urls], capture_output=True, text=True, timeout=30, check=False
-    )
-    held, after = done.stdout.splitlines()
-    assert (held, after.split(" threads")[0], done.stderr) == ("held 1", "held 0", "")
 
 
 @pytest.mark.rest
@@ -181,43 +130,6 @@ def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], Non
     run(main)
     keys: list[Any] = [key for node in nodes(server) for key in node.operator.keys("aiolocks:lock:*")]
     assert [key for key in keys if not key.endswith(b":fence")] == []
-
-
-@pytest.mark.rest
-def test_a_fork_leaves_the_lease_to_the_parent(run: Callable[[Main], None]) -> None:
-    """F21: the thread of the parent goes on; its copy does not exist."""
-
-    async def main(client: Redis) -> None:
-        async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
-            await asyncio.sleep(0.5)  # the thread is connected and has renewed
-            child = os.fork()
-            if child == 0:
-                os._exit(child_sees(lambda: (lease.held, lease.lost, lease.remaining())))
-            _, status = await asyncio.to_thread(os.waitpid, child, 0)
-            assert os.waitstatus_to_exitcode(status) == 0
-            time.sleep(2 * TTL)
-            assert lease.held
-
-    run(main)
-
-
-def child_sees(look: Callable[[], tuple[bool, bool, float]]) -> int:
-    try:
-        assert look() == (False, True, 0.0)
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
-
-
-@pytest.mark.rest
-@pytest.mark.asyncio
-async def test_the_thread_ends_with_the_last_lease(redis: Redis) -> None:
-    async with Lock(redis, "blocked", ttl=TTL, watchdog="thread"):
-        assert len(watchdogs()) == 1
-
-    async with in_time(SLACK * 0.3):
-        await until(lambda: not watchdogs())
 
 
 @pytest.mark.rest

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Holder, Lock, LockManager, Redlock, RLock, RWLock, Semaphore, Waiter
-from tests.support.inside import record_sent
+from aiolocks import HierarchicalLock, Lock, LockManager, Redlock, RLock, RWLock, Semaphore
 from tests.support.primitives import STEADY, Make, as_a_stranger, queued, until
 
 pytest_plugins = ["tests.support.table"]
@@ -26,22 +25,12 @@ MOST_NAMED = 500
 HERE = (socket.gethostname()[:LONGEST_TEXT], os.getpid())
 
 
-async def holders(lock: Any) -> tuple[Holder, ...]:
-    found: tuple[Holder, ...] = await lock.holders()
-    return found
-
-
-async def waiters(lock: Any) -> tuple[Waiter, ...]:
-    found: tuple[Waiter, ...] = await lock.waiters()
-    return found
-
-
 @pytest.mark.real_time
 async def test_holders_lists_host_and_pid_from_the_first_moment(make: Make) -> None:
     lock: Any = make(ttl=5)
-    assert (await holders(lock), await waiters(lock)) == ((), ())
+    assert (await lock.holders(), await lock.waiters()) == ((), ())
     async with lock as lease:
-        found = await holders(lock)
+        found = await lock.holders()
         assert found
         for holder in found:
             assert (holder.host, holder.pid) == HERE
@@ -53,7 +42,7 @@ async def test_holders_lists_host_and_pid_from_the_first_moment(make: Make) -> N
             assert -timedelta(seconds=60) < ahead < timedelta(hours=1)
         assert lease.fencing_token in [holder.fencing_token for holder in found]
         assert lease.token not in repr(found)
-    assert await holders(lock) == ()
+    assert await lock.holders() == ()
 
 
 async def test_waiters_are_listed_in_the_order_of_their_requests(make: Make) -> None:
@@ -66,7 +55,7 @@ async def test_waiters_are_listed_in_the_order_of_their_requests(make: Make) -> 
     for count in (1, 2):
         waiting.append(as_a_stranger(make(ttl=5).acquire()))
         await queued(make.beside(), count)
-    first, second = await waiters(lock)
+    first, second = await lock.waiters()
     assert (first.host, first.pid) == (second.host, second.pid) == HERE
     assert first.since is not None
     assert second.since is not None
@@ -77,7 +66,7 @@ async def test_waiters_are_listed_in_the_order_of_their_requests(make: Make) -> 
     await asyncio.wait(waiting)
     for lease in leases:
         await lease.release()
-    assert await waiters(lock) == ()
+    assert await lock.waiters() == ()
 
 
 def of_a_manager(client: Redis, **options: Any) -> list[Any]:
@@ -95,13 +84,13 @@ async def test_what_lasts_is_called_by_its_manager_and_its_task(client: Redis) -
     one.set_name("nightly report")
     for lock in of_a_manager(client, ttl=STEADY):
         async with lock:
-            assert {holder.holder for holder in await holders(lock)} == {None}
+            assert {holder.holder for holder in await lock.holders()} == {None}
 
             async def told(lock: Any = lock) -> bool:
-                return {holder.holder for holder in await holders(lock)} == {"billing"}
+                return {holder.holder for holder in await lock.holders()} == {"billing"}
 
             await until(told)
-            tasks = {holder.task for holder in await holders(lock)}
+            tasks = {holder.task for holder in await lock.holders()}
             assert tasks == ({"nightly report"} if not isinstance(lock, RLock) else {None}), "others share its lease"
 
 
@@ -218,30 +207,3 @@ async def test_names_are_cut_and_no_secret_is_written(client: Redis) -> None:
         assert (holder.holder, holder.task) == ("b" * LONGEST_TEXT, "t" * LONGEST_TEXT)
         said = repr(await client.hgetall(key))
         assert lease.token[11:23] not in said
-
-
-@pytest.mark.redis
-async def test_a_key_that_is_gone_is_written_again(client: Redis) -> None:
-    async with Lock(client, "orders", ttl=1) as lease:
-        (key,) = await session_keys(client)
-        await client.delete(key)
-        assert [(holder.host, holder.pid) for holder in await Lock(client, "orders").holders()] == [(None, None)]
-
-        async def again() -> bool:
-            return [(holder.host, holder.pid) for holder in await Lock(client, "orders").holders()] == [HERE]
-
-        await until(again)
-        assert lease.held
-
-
-@pytest.mark.redis
-async def test_an_uncontended_pair_sends_nothing_more_after_the_first_request(client: Redis) -> None:
-    lock = Lock(client, "orders")
-    async with lock:
-        pass
-    sent = record_sent(client, "aiolocks:lock:{orders}")
-    for _ in range(50):
-        async with lock:
-            pass
-    assert len(sent) == 100
-    assert not any("session:" in packed for packed in sent)

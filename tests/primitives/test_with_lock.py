@@ -45,13 +45,7 @@ async def held(client: Redis, kind: str = "lock") -> set[str]:
     }
 
 
-async def test_the_lock_is_held_while_the_function_runs_and_its_result_returned(client: Redis) -> None:
-    @with_lock(client, "invoice:{invoice_id}")
-    async def send(invoice_id: int) -> set[str]:
-        return await held(client)
-
-    assert await send(42) == {"invoice:42"}
-    assert await held(client) == set()
+async def nothing() -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -69,7 +63,9 @@ async def test_the_lock_is_held_while_the_function_runs_and_its_result_returned(
         ("%7Ba%7D", "%257Ba%257D"),
     ],
 )
-async def test_the_name_is_a_template_over_the_arguments(client: Redis, template: str, name: str) -> None:
+async def test_while_the_function_runs_a_name_is_held_by_a_template_over_its_arguments(
+    client: Redis, template: str, name: str
+) -> None:
     @with_lock(client, template)
     async def work(
         a: int, b: str, c: str = "three", *rest: str, invoice: Invoice, width: int = 5, **named: str
@@ -77,6 +73,7 @@ async def test_the_name_is_a_template_over_the_arguments(client: Redis, template
         return await held(client)
 
     assert await work(1, "two", "three", "four", invoice=Invoice(7, ["book"]), colour="blue") == {name}
+    assert await held(client) == set()
 
 
 async def test_positional_named_and_default_arguments_make_the_same_name(client: Redis) -> None:
@@ -154,14 +151,6 @@ async def test_a_list_of_templates_becomes_a_list_of_names(client: Redis) -> Non
     assert asked[-1] == ["from:1", "to:2"]
 
 
-async def test_a_reentrant_function_may_call_itself(client: Redis) -> None:
-    @with_lock(client, "tree", kind=RLock)
-    async def depth(levels: int) -> int:
-        return 1 + await depth(levels - 1) if levels else 0
-
-    assert await depth(5) == 5
-
-
 async def test_a_managers_defaults_count_and_options_override_them(make: Make) -> None:
     locks = LockManager(make.client, acquire_timeout=0, prefix="app:")
 
@@ -230,34 +219,23 @@ async def test_a_bad_template_is_an_error_at_decoration(template: str) -> None:
 async def test_a_template_of_what_is_no_parameter_is_told_which_there_are() -> None:
     async def work(a: int, b: int = 0) -> None: ...
 
-    async def alone() -> None: ...
-
-    for function, has in [(work, "a, b"), (alone, "none")]:
+    for function, has in [(work, "a, b"), (nothing, "none")]:
         anyhow: Any = function
         with pytest.raises(ValueError, match=rf"'\{{c\}}' names 'c', which is no parameter of .*; it has: {has}$"):
             with_lock(lambda: NOBODY, "{c}")(anyhow)
 
 
-async def test_a_bad_option_is_an_error_at_decoration() -> None:
-    async def work() -> None: ...
-
-    with pytest.raises(ValueError, match="ttl"):
-        with_lock(NOBODY, "a", ttl=0)(work)
-    with pytest.raises(TypeError, match="limit"):
-        with_lock(NOBODY, "a", kind=Semaphore)(work)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="timeout"):
-        with_lock(LockManager(NOBODY), "a", timeout=5)(work)  # type: ignore[call-overload]
-
-
-async def test_an_unknown_option_is_an_error_at_decoration_that_says_what_to_use() -> None:
-    async def work() -> None: ...
-
+async def test_a_bad_or_unknown_option_is_an_error_at_decoration_that_says_what_to_use() -> None:
     anyhow: Any = with_lock
-    for client in (NOBODY, LockManager(NOBODY)):
-        with pytest.raises(TypeError, match=r"Lock has no 'tll'; its options are ttl, acquire_timeout"):
-            anyhow(client, "a", tll=5)(work)
-        with pytest.raises(TypeError, match="use ttl="):
-            anyhow(client, "a", timeout=5)(work)
+    for options, error, says in (
+        ({"ttl": 0}, ValueError, "ttl"),
+        ({"kind": Semaphore}, TypeError, "limit"),
+        ({"tll": 5}, TypeError, r"Lock has no 'tll'; its options are ttl, acquire_timeout"),
+        ({"timeout": 5}, TypeError, "use ttl="),
+    ):
+        for client in (NOBODY, LockManager(NOBODY)):
+            with pytest.raises(error, match=says):
+                anyhow(client, "a", **options)(nothing)
 
 
 async def test_what_is_no_coroutine_function_is_a_type_error_at_decoration() -> None:
@@ -300,18 +278,14 @@ async def test_a_lock_with_modes_is_held_in_the_mode_that_kind_names(client: Red
 async def test_a_kind_that_cannot_be_entered_is_an_error_at_decoration_that_says_what_to_do(
     kind: Any, says: str, later: bool
 ) -> None:
-    async def work() -> None: ...
-
     with pytest.raises(TypeError, match=says):
-        with_lock((lambda: NOBODY) if later else NOBODY, "a", kind=kind)(work)
+        with_lock((lambda: NOBODY) if later else NOBODY, "a", kind=kind)(nothing)
 
 
 async def test_a_kind_that_makes_what_cannot_be_entered_is_an_error_at_decoration() -> None:
-    async def work() -> None: ...
-
     for client in (NOBODY, LockManager(NOBODY)):
         with pytest.raises(TypeError, match=r"\.read"):
-            with_lock(client, "a", kind=cast("Any", partial(RWLock, ttl=5)))(work)
+            with_lock(client, "a", kind=cast("Any", partial(RWLock, ttl=5)))(nothing)
 
 
 async def test_a_name_that_is_no_template_is_an_error_at_decoration_that_says_so() -> None:

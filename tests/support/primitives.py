@@ -15,7 +15,19 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from aiolocks import HierarchicalLock, Holder, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
+from aiolocks import (
+    HierarchicalLock,
+    Holder,
+    Lease,
+    Lock,
+    MultiLock,
+    RateLimiter,
+    Redlock,
+    RLock,
+    RWLock,
+    Semaphore,
+    Statistics,
+)
 from aiolocks._core.kinds import KINDS, Kind
 from tests.support import kinds
 from tests.support.clients import CHOSEN
@@ -305,18 +317,25 @@ async def reached(point: "asyncio.Future[T]", by: "asyncio.Task[Any]") -> T:
     return point.result()
 
 
-async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
+async def until(condition: Callable[[], Awaitable[object]], within: float = 15.0) -> None:
+    """Wait until what *condition* returns is true."""
     began = clock()
     async with bounded(within):
         while not await condition():
             await asyncio.sleep(min(max(0.005, (clock() - began) / 16), 0.05))  # each look costs a script, or several
 
 
-async def queued(acquirable: Acquirable, count: int) -> None:
+async def queued(acquirable: Acquirable | RateLimiter, count: int) -> None:
     async def as_many() -> bool:
         return (await acquirable.statistics()).waiting == count
 
     await until(as_many)
+
+
+async def scripts_run(client: Redis) -> int:
+    """Return how many scripts the server has run."""
+    statistics = await client.info("commandstats")
+    return sum(int(statistics.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("eval", "evalsha"))
 
 
 async def free(acquirable: Acquirable) -> None:
