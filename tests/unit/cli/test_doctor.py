@@ -28,7 +28,7 @@ def one(ahead: float, there: float, back: float, at: float = 1e9) -> Sample:
 
 
 @given(st.floats(-1e6, 1e6), st.lists(st.tuples(delays, delays), min_size=1, max_size=10))
-def test_the_difference_of_the_clocks_is_within_the_bounds_however_lopsided_the_way(
+def test_the_clocks_differ_within_the_bounds_however_lopsided_the_way(
     ahead: float, ways: list[tuple[float, float]]
 ) -> None:
     middle, doubt = offset([one(ahead, there, back) for there, back in ways])
@@ -107,12 +107,9 @@ def test_a_valkey_of_another_kind_is_a_danger_too(mode: str, says: str) -> None:
     assert says in finding.found
 
 
-def test_a_server_that_is_nearly_full_is_a_warning() -> None:
+def test_a_full_server_is_a_warning_and_a_file_that_cannot_be_written_a_danger() -> None:
     assert _settings.eviction(Facts(MEMORY)).verdict == Verdict.WARNING
     assert _settings.eviction(Facts(MEMORY | {"used_memory": 500_000})).verdict == Verdict.OK
-
-
-def test_an_append_only_file_that_cannot_be_written_is_a_danger() -> None:
     facts = Facts({"aof_enabled": 1, "aof_last_write_status": "err"}, {"appendfsync": "always"})
     assert _settings.persistence(facts).verdict == Verdict.DANGER
 

@@ -1,19 +1,11 @@
-"""Asynchronous tests of this folder run in virtual time, unless they are marked for a real loop."""
+"""The kinds of real loops that some tests of this folder need."""
 
 import asyncio
-import inspect
 from collections.abc import Callable
 
 import pytest
 
-from tests.support.jumping import jumping
 from tests.support.loops import uvloop
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    real = item.get_closest_marker("asyncio") is not None
-    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj) and not real:
-        item.obj = jumping(item.obj)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

@@ -58,9 +58,6 @@ async def test_a_refusal_is_told_at_once() -> None:
     await server.close()
 
 
-# As the client would.
-
-
 @pytest.mark.parametrize(
     ("said", "told", "seconds"),
     [(GONE, RedisConnectionError, 0), (BUSY, NotNowError, REPLY_TIMEOUT), (SILENCE, RedisTimeoutError, 4)],

@@ -29,12 +29,7 @@ def yes() -> bool:
     return True
 
 
-# What is called at the end.
-
-
 class Closing:
-    """Notes that it was closed."""
-
     def __init__(self) -> None:
         self.times = 0
 
@@ -43,9 +38,7 @@ class Closing:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_callback_of_the_loops_end_is_called_once_when_the_loop_ends_or_at_once(
-    new_loop: NewLoop, at_once: bool
-) -> None:
+def test_a_callback_of_the_loops_end_is_called_once(new_loop: NewLoop, at_once: bool) -> None:
     closing = Closing()
 
     async def main() -> AsyncGenerator[None, None]:
@@ -63,9 +56,7 @@ def test_a_callback_of_the_loops_end_is_called_once_when_the_loop_ends_or_at_onc
     assert closing.times == 1
 
 
-def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warning(
-    new_loop: NewLoop,
-) -> None:
+def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warning(new_loop: NewLoop) -> None:
     """A program may do that and go on."""
     closing = Closing()
 
@@ -91,33 +82,20 @@ def test_a_loop_whose_generators_were_closed_early_takes_another_without_a_warni
         runner.run(main())
 
 
-# How long it waits.
+async def test_the_end_of_a_loop_waits_for_answers_and_for_others_that_may_release_but_only_a_second() -> None:
+    async def waits(holding: Callable[[], bool], unanswered: Callable[[], bool]) -> object:
+        begun = clock()
+        await last_releases(holding, unanswered)
+        return pytest.approx(clock() - begun, abs=0.01)
 
-
-async def test_the_end_of_a_loop_does_not_wait_where_nothing_is_under_way() -> None:
-    others = asyncio.ensure_future(asyncio.sleep(5))
-    await last_releases(no, no)
-    assert clock() == 0
-    others.cancel()
-    await asyncio.wait([others])
-    await last_releases(yes, no)
-    assert clock() == 0, "there is nobody who could release it"
-
-
-async def test_the_end_of_a_loop_waits_for_answers_and_for_a_second_at_most() -> None:
-    await last_releases(no, lambda: clock() < 0.5)
-    assert 0.5 <= clock() < 0.51
-    begun = clock()
-    await last_releases(no, yes)
-    assert 1.0 <= clock() - begun < 1.01
-
-
-async def test_it_waits_for_others_that_may_release_what_they_hold() -> None:
-    others = asyncio.ensure_future(asyncio.sleep(0.5))
-    await last_releases(lambda: clock() < 0.3, no)
-    assert 0.3 <= clock() < 0.31
-    await last_releases(yes, no)
-    assert 0.5 <= clock() < 0.51
+    assert await waits(yes, no) == 0, "no task is left that could release it"
+    others = asyncio.ensure_future(asyncio.sleep(3))
+    assert await waits(no, no) == 0
+    assert await waits(no, lambda: clock() < 0.5) == 0.5
+    assert await waits(no, yes) == 1.0
+    assert await waits(lambda: clock() < 1.8, no) == 0.3
+    assert await waits(yes, no) == 1.0
+    assert await waits(yes, no) == 0.2
     assert others.done()
 
 
@@ -150,9 +128,6 @@ async def test_a_task_that_waits_for_the_answer_is_out_of_its_block_by_the_end_o
     await last_releases(no, lambda: not answer.done())
     assert out
     await others
-
-
-# Of a session.
 
 
 def serving(**others: object) -> Answering:
@@ -239,7 +214,7 @@ def test_what_a_program_still_holds_when_it_ends_is_left_to_its_ttl() -> None:
     assert not server.times("lock_release")
 
 
-async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in_use() -> None:
+async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in_use_or_has_a_waiter() -> None:
     server = serving()
     loop = asyncio.get_running_loop()
     session = Session.of(server)
@@ -247,22 +222,17 @@ async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in
         await loop.shutdown_asyncgens()
         assert not ended(session)
         assert lease.held
-    await asyncio.sleep(0.1)
+        server.answer = serving(
+            lock_grant=[b"queued", 7, 20_000, 0, 1, 0], lock_recheck=[1, 20_000, 0, 0, [7], 0]
+        ).answer
+        request = Request(30.0, 1, wait=True)
+        _ = server.grantor().grant(request)
+        await asyncio.sleep(0.1)
+    await loop.shutdown_asyncgens()
     assert not ended(session)
+    assert not request.turn.done()
+    server.grantor().queue.leave(request)
     before = clock()
     await loop.shutdown_asyncgens()
     assert ended(session)
     assert clock() == before
-
-
-async def test_a_session_with_a_waiter_goes_on_too() -> None:
-    server = serving(lock_grant=[b"queued", 7, 20_000, 0, 1, 0], lock_recheck=[1, 20_000, 0, 0, [7], 0])
-    session, grantor = Session.of(server), server.grantor()
-    request = Request(30.0, 1, wait=True)
-    _ = grantor.grant(request)
-    await asyncio.sleep(0.1)
-    await asyncio.get_running_loop().shutdown_asyncgens()
-    assert not ended(session)
-    assert not request.turn.done()
-    session.close()
-    await asyncio.sleep(0)

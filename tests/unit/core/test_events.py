@@ -36,54 +36,47 @@ def test_an_event_says_what_happened_to_what_and_is_frozen() -> None:
         HELD.kind = "lost"  # type: ignore[misc]  # this is what is tested
 
 
-def test_every_callback_is_told_in_the_order_in_which_they_came() -> None:
-    told: list[tuple[str, Event]] = []
-    with listening(lambda event: told.append(("first", event)), lambda event: told.append(("next", event))):
-        emit(HELD)
-    emit(HELD)
-    assert told == [("first", HELD), ("next", HELD)]
-
-
-def test_a_callback_registered_twice_is_told_twice_and_each_is_ended_by_itself() -> None:
-    told: list[Event] = []
-    first, second = on_event(told.append), on_event(told.append)
-    emit(HELD)
-    assert told == [HELD] * 2
-    first()
-    first()
-    emit(HELD)
-    assert told == [HELD] * 3
-    second()
-
-
-def test_a_listener_added_during_an_event_hears_the_next_event() -> None:
-    told: list[Event] = []
-    ends: list[Callable[[], None]] = []
+def test_callbacks_are_told_in_order_and_one_registered_twice_twice() -> None:
+    told: list[str] = []
 
     def note(event: Event) -> None:
-        if not ends:
-            ends.append(on_event(told.append))
+        told.append("first")
+
+    first, again = on_event(note), on_event(note)
+    with listening(lambda event: told.append("next")):
+        emit(HELD)
+        first()
+        first()
+        emit(HELD)
+    emit(HELD)
+    assert told == ["first", "first", "next", "first", "next", "first"]
+    again()
+
+
+def test_a_listener_that_comes_or_goes_during_an_event_keeps_no_other_from_it() -> None:
+    told: list[Event] = []
+    added: list[Callable[[], None]] = []
+
+    def note(event: Event) -> None:
+        if not added:
+            added.append(on_event(told.append))
 
     with listening(note):
         emit(HELD)
         assert told == []
         emit(HELD)
     assert told == [HELD]
-    ends[0]()
-
-
-def test_a_listener_removed_during_an_event_keeps_no_other_from_it() -> None:
-    told: list[Event] = []
+    added[0]()
     ends = [on_event(lambda event: ends[0]())]
     ends.append(on_event(told.append))
     emit(HELD)
     emit(HELD)
     ends[1]()
-    assert told == [HELD, HELD]
+    assert told == [HELD] * 3
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError()])
-def test_what_a_callback_raises_hurts_no_other_and_is_logged_once_for_its_type(
+def test_what_a_callback_raises_is_logged_once_for_its_type(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Event] = []
@@ -118,9 +111,7 @@ def test_a_coroutine_function_is_a_type_error_as_nothing_would_await_it() -> Non
             on_event(wrong)
 
 
-def test_the_log_has_a_line_for_what_happens_to_an_acquisition_and_only_at_debug_level(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_log_has_a_line_for_each_event_only_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "aiolocks"):
         emit(HELD)
         assert not caplog.records

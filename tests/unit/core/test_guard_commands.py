@@ -16,10 +16,11 @@ def of(*commands: Any) -> Batch:
     return batch(commands, UTF8)
 
 
-def test_of_each_command_the_number_of_its_words_goes_before_them() -> None:
+def test_the_words_of_each_command_follow_their_number() -> None:
     assert of(("SET", "k", b"\xff\0"), ("INCRBY", "n", -2)).words == (
         b"3", b"SET", b"k", b"\xff\0", b"3", b"INCRBY", b"n", b"-2",
     )  # fmt: skip
+    assert of(("OBJECT ENCODING", "k")) == of(("OBJECT", "ENCODING", "k"))
 
 
 def test_words_are_written_as_redis_py_writes_them() -> None:
@@ -27,10 +28,6 @@ def test_words_are_written_as_redis_py_writes_them() -> None:
     assert list(of(("SET", *words)).words[2:]) == [UTF8.encode(word) for word in words]
     assert of(("SET", bytearray(b"a"))).words[2] == b"a"  # which redis-py takes since 8.0
     assert batch([("SET", "é")], make_encoder("latin-1", "strict", True)).words[2] == b"\xe9"
-
-
-def test_a_name_of_two_words_may_be_given_as_one_as_in_redis_py() -> None:
-    assert of(("OBJECT ENCODING", "k")) == of(("OBJECT", "ENCODING", "k"))
 
 
 @one_by_one(
@@ -61,11 +58,8 @@ def test_a_command_that_does_not_say_how_many_keys_it_has_is_left_to_the_server_
     assert list(of(command).keys) == ([b"a"] if command[0] == "ZUNIONSTORE" else [])
 
 
-def test_commands_are_named_in_order_and_in_capitals() -> None:
+def test_commands_and_keys_are_named_in_order() -> None:
     assert of(("set", "k", 1), (b"Get", "k"), ("OBJECT ENCODING", "k")).names == ("SET", "GET", "OBJECT")
-
-
-def test_each_key_is_named_once() -> None:
     assert of(("SET", "a", 1), ("INCR", "a")).keys == (b"a",)
 
 

@@ -61,11 +61,8 @@ def test_all_names_of_a_prefix_share_its_wake_up_channels(one: str, other: str) 
     assert Keys(PREFIX, "lock", one).channels == Keys(PREFIX, "semaphore", other).channels
 
 
-def test_the_channels_of_two_prefixes_differ() -> None:
+def test_a_session_has_one_channel_for_all_names_of_a_prefix_unless_they_are_those_of_shards() -> None:
     assert Keys("a:", "lock", "x").channels != Keys("b:", "lock", "x").channels
-
-
-def test_a_session_has_one_channel_for_all_names_unless_they_are_those_of_shards() -> None:
     one, other = (Keys("app:", "lock", name).base for name in ("one", "other"))
     assert channel_of(one, b"app:wake:", b"home") == channel_of(other, b"app:wake:", b"home") == b"app:wake:home"
     assert channel_of(one, b"app:wake:{", b"home") == b"app:wake:{one}:home"

@@ -16,13 +16,8 @@ from tests.support.primitives import EVERY_ROW, Row
 
 NOBODY = Redis(port=1)
 
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
-each_loop = pytest.mark.parametrize("kind", [kind for kind in EVERY_KIND if kind.loop], ids=str)
-each_leased_kind = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.leased], ids=str)
-
 
 def made(kind: Kind) -> Acquirable:
-    """Return what a row of this kind makes."""
     row = next(row for row in EVERY_ROW if row.kind is kind)
     primitive = row.make(NOBODY, "orders")
     assert isinstance(primitive, Acquirable)
@@ -38,7 +33,7 @@ def test_every_public_primitive_is_in_the_registry_once() -> None:
         assert len({getattr(kind, word) for kind in EVERY_KIND}) == len(EVERY_KIND)
 
 
-@each_loop
+@pytest.mark.parametrize("kind", [kind for kind in EVERY_KIND if kind.loop], ids=str)
 def test_a_loop_around_a_lease_has_the_keys_of_its_kind_and_lacks_the_options_that_it_says(kind: Kind) -> None:
     cls = getattr(aiolocks, kind.class_name)
     assert issubclass(cls, NameHints)
@@ -51,31 +46,12 @@ def test_a_loop_around_a_lease_has_the_keys_of_its_kind_and_lacks_the_options_th
     assert kind.method in dir(LockManager)
 
 
-@each_leased_kind
-def test_a_kind_has_the_name_the_family_and_the_word_in_keys_of_its_class(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.leased], ids=str)
+def test_a_kind_has_the_name_the_family_and_the_options_of_its_class(kind: Kind) -> None:
     primitive = made(kind)
     assert primitive._kind == kind.name
     assert primitive._keys.family == kind.family
     assert primitive._keys.base.startswith(b"aiolocks:%b:{" % kind.key_word.encode())
-
-
-@each_kind
-def test_the_keys_of_a_kind_have_its_word(kind: Kind) -> None:
-    assert Keys("app:", kind.name, "a").base == b"app:%b:{a}" % kind.key_word.encode()
-
-
-@each_kind
-def test_a_kind_has_the_modes_of_its_class(kind: Kind) -> None:
-    cls = getattr(aiolocks, kind.class_name)
-    if kind.modes:
-        primitive = cls(NOBODY, "a")
-        public = {name for name in dir(primitive) if not name.startswith("_")}
-        assert set(kind.modes) == {name for name in public if isinstance(getattr(primitive, name), Acquirable)}
-    assert issubclass(cls, Acquirable) is (kind.leased and not kind.modes)
-
-
-@each_leased_kind
-def test_a_kind_has_the_options_of_its_class(kind: Kind) -> None:
     options = inspect.signature(getattr(aiolocks, kind.class_name)).parameters
     assert {"replicas": kind.replicated, "track": kind.tracked} == {
         option: option in options for option in ("replicas", "track")
@@ -85,8 +61,15 @@ def test_a_kind_has_the_options_of_its_class(kind: Kind) -> None:
     assert kind.quorum is ("clients" in options)
 
 
-@each_kind
-def test_a_manager_has_the_method_of_a_kind(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_kind_has_the_word_the_modes_and_the_method_that_it_says(kind: Kind) -> None:
+    assert Keys("app:", kind.name, "a").base == b"app:%b:{a}" % kind.key_word.encode()
+    cls = getattr(aiolocks, kind.class_name)
+    if kind.modes:
+        primitive = cls(NOBODY, "a")
+        public = {name for name in dir(primitive) if not name.startswith("_")}
+        assert set(kind.modes) == {name for name in public if isinstance(getattr(primitive, name), Acquirable)}
+    assert issubclass(cls, Acquirable) is (kind.leased and not kind.modes)
     methods = {name for name, _ in inspect.getmembers(LockManager, inspect.isfunction)}
     assert kind.method in methods or (kind.method == "" and kind.name not in methods)
 

@@ -23,8 +23,10 @@ DEFAULTS = {name: default for name, default in keywords(Lock).items() if name !=
 """As documented; `primitives/test_options.py` has them."""
 
 
-def test_a_lock_has_every_option() -> None:
+def test_a_lock_has_every_option_and_each_may_be_left_out() -> None:
     assert {option.name for option in fields(Options) if option.init} == DEFAULTS.keys()
+    for options in (RedlockOptions, LeaseOptions, TrackedOptions):
+        assert options.__required_keys__ == frozenset()
 
 
 def test_options_are_in_seconds_however_they_were_given() -> None:
@@ -55,11 +57,6 @@ def test_the_loop_itself_renews_what_is_renewed_and_not_from_a_thread() -> None:
     assert not Options(watchdog="thread").renewed_in_loop
     assert not Options(renew=False, watchdog="thread").renewed_in_loop
     assert Options(track=True).renewed_in_loop
-
-
-def test_for_type_checkers_too_every_option_may_be_left_out() -> None:
-    for options in (RedlockOptions, LeaseOptions, TrackedOptions):
-        assert options.__required_keys__ == frozenset()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if leased(kind)], ids=str)

@@ -19,9 +19,7 @@ class PreparedScript:
     due: float
 
 
-def test_what_came_while_the_loop_was_late_is_read_before_anything_is_taken_for_overdue(
-    new_loop: NewLoop,
-) -> None:
+def test_what_came_while_the_loop_was_late_is_read_before_anything_is_taken_for_overdue(new_loop: NewLoop) -> None:
     """uvloop runs its timers before it looks at its sockets again."""
 
     async def main() -> list[str]:
@@ -56,9 +54,7 @@ def test_what_came_while_the_loop_was_late_is_read_before_anything_is_taken_for_
         assert runner.run(main()) == ["read"]
 
 
-def test_a_loop_that_is_always_late_still_finds_what_is_overdue(
-    new_loop: NewLoop,
-) -> None:
+def test_a_loop_that_is_always_late_still_finds_what_is_overdue(new_loop: NewLoop) -> None:
     async def main() -> bool:
         loop = asyncio.get_running_loop()
         found = asyncio.Event()
@@ -74,12 +70,7 @@ def test_a_loop_that_is_always_late_still_finds_what_is_overdue(
         assert runner.run(main())
 
 
-# In time.
-
-
 class Guarded:
-    """Bounds that are watched, and what was found overdue when."""
-
     def __init__(self) -> None:
         self.bounds: list[PreparedScript] = []
         self.found: list[tuple[float, float]] = []
@@ -132,9 +123,6 @@ async def test_nothing_is_found_after_the_end_until_there_is_a_new_bound() -> No
     guarded.watch(20.0)
     await asyncio.sleep(20)
     assert guarded.found == [(20, 20)]
-
-
-# Late, by a clock and a loop that stand still.
 
 
 class Busy:

@@ -5,7 +5,7 @@ import random
 import pytest
 from redis.crc import key_slot
 
-from aiolocks._core.keys import SLOTS, Keys, beside, channel_of, slot_of, tag_of
+from aiolocks._core.keys import Keys, beside, channel_of, slot_of, tag_of
 from tests.support.cases import one_by_one
 from tests.support.kinds import every_name
 from tests.support.odd_names import odd_names
@@ -56,7 +56,6 @@ def test_all_keys_and_channels_of_all_paths_with_one_root_are_in_one_slot() -> N
 
 
 def slots_of(keys: Keys) -> set[int]:
-    """Return in which slots something of a name is."""
     channels = keys.channels + b"{"
     places = [keys.base, *(keys.part(part.encode()) for part in PARTS)]
     return {slot_of(key) for key in (*places, *(channel_of(keys.base, channels, session) for session in SESSIONS))}
@@ -68,15 +67,6 @@ def test_what_stands_beside_a_key_is_in_its_slot() -> None:
     for key in [key for key in keys if b"}" not in key or tag_of(key) != key] + in_no_tag[::20]:
         # Of the latter a few, as a number that is hashed alike is looked for.
         assert slot_of(b"app:versioned:" + beside(key)) == slot_of(key), key
-
-
-def test_there_is_a_number_in_every_slot() -> None:
-    slots: set[int] = set()
-    number = 0
-    while len(slots) < SLOTS:
-        slots.add(slot_of(b"%d" % number))
-        number += 1
-    assert number < 500_000, "it takes too long to find the last one"
 
 
 def test_no_two_keys_without_a_tag_have_the_same_beside_them() -> None:

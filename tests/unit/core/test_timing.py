@@ -132,9 +132,6 @@ def test_pauses_double_up_to_the_longest_and_begin_again_after_a_success() -> No
     assert backoff.failures == 5
     backoff.reset()
     assert (backoff.failures, backoff.failed()) == (0, 0.1)
-
-
-def test_after_any_number_of_failures_a_pause_is_a_number() -> None:
     backoff = Backoff(0.01, math.inf)
     assert all(math.isfinite(backoff.failed()) for _ in range(5000))
 

@@ -21,7 +21,7 @@ from tests.support.cases import one_by_one
 
 
 @pytest.mark.parametrize("draw", [tokens_of, lambda session: lambda: fresh_token(session)], ids=["many", "one"])
-def test_the_tokens_of_a_session_begin_with_its_id_and_go_on_with_132_random_bits(
+def test_tokens_begin_with_the_session_and_go_on_with_132_random_bits(
     draw: Callable[[bytes], Callable[[], bytes]],
 ) -> None:
     session = fresh_session()
@@ -34,14 +34,11 @@ def test_the_tokens_of_a_session_begin_with_its_id_and_go_on_with_132_random_bit
         assert len({token[at] for token in drawn}) == 64
 
 
-def test_tokens_of_no_session_have_nothing_in_common() -> None:
-    assert len({session_of(fresh_token()) for _ in range(100)}) == 100
-
-
 def test_an_id_is_64_random_bits() -> None:
     drawn = [fresh_session() for _ in range(1000)]
     assert {len(base64.urlsafe_b64decode(session + b"=")) for session in drawn} == {8}
     assert len(set(drawn)) == 1000
+    assert len({session_of(fresh_token()) for _ in range(100)}) == 100
 
 
 def test_no_id_looks_like_the_name_of_a_session_that_polls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,10 +57,7 @@ def test_a_token_of_others_is_of_no_session(token: bytes) -> None:
     assert session_of(token) == b""
 
 
-def test_tokens_of_others_are_told_apart_however_short() -> None:
+def test_tokens_are_told_apart_by_their_secret_or_however_short_they_are() -> None:
     assert len({digest_of(token) for token in (b"w1", b"w2", b"worker-0001", b"worker-0001-x", b"worker-0002-x")}) == 5
-
-
-def test_of_a_token_of_a_session_its_secret_alone_counts() -> None:
     token = fresh_token()
     assert digest_of(token) == digest_of(fresh_session() + own_part(token))

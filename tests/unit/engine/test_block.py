@@ -9,38 +9,15 @@ import anyio
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiolocks import Lease, LeaseLostError
+from aiolocks import LeaseLostError
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
 from tests.support.virtual import clock
-from tests.unit.engine.leases import END, run_by_hand
-
-
-@pytest.mark.parametrize("lost", [False, True])
-async def test_a_coroutine_that_is_destroyed_with_a_stack_of_blocks_awaits_nothing(lost: bool) -> None:
-    grantor = ScriptedGrantor(withdrawals=[After(0.3, True)])
-    leases: list[Lease] = []
-
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            leases.append(await stack.enter_async_context(await grantor.acquire(renew=False)))
-            await asyncio.sleep(0)
-
-    coroutine = work()
-    await run_by_hand(coroutine, lambda: bool(leases))
-    if lost:
-        block_loop(END)
-    coroutine.close()  # RuntimeError if it awaits anything
-    assert not leases[0].held
-    await asyncio.sleep(1)
-    assert grantor.tokens("withdraw") == [leases[0].token.encode()]
-
-
-# Another task than the one that entered.
+from tests.unit.engine.leases import END
 
 
 @pytest.mark.parametrize("entering_task", ["goes on", "has ended"])
-async def test_the_task_that_leaves_a_block_learns_of_its_loss_and_no_other(
+async def test_only_the_task_that_leaves_a_block_learns_of_its_loss(
     entering_task: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stack = AsyncExitStack()
@@ -60,11 +37,9 @@ async def test_the_task_that_leaves_a_block_learns_of_its_loss_and_no_other(
     assert (line.levelname, "not renewed within its" in line.getMessage()) == ("WARNING", True)
 
 
-# What leaves it.
-
-
-async def test_nothing_of_ours_is_in_the_traceback_of_what_the_body_raised() -> None:
-    for grantor in (ScriptedGrantor(), ScriptedGrantor(renewals=[False]), ScriptedGrantor(withdrawals=[False])):
+async def test_what_the_body_raised_leaves_without_our_frames_and_with_a_note_of_a_loss() -> None:
+    grantors = (ScriptedGrantor(), ScriptedGrantor(renewals=[False]), ScriptedGrantor(withdrawals=[False]))
+    for notes, grantor in zip((0, 1, 1), grantors, strict=True):
         with pytest.raises(KeyError) as caught:
             async with grantor.hold():
                 try:
@@ -72,6 +47,7 @@ async def test_nothing_of_ours_is_in_the_traceback_of_what_the_body_raised() -> 
                 finally:
                     raise KeyError
         assert {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)} == {__file__}
+        assert len(getattr(caught.value, "__notes__", [])) == notes
 
 
 async def test_what_a_body_raises_in_a_cancelled_scope_leaves_though_the_release_takes_a_while() -> None:
@@ -86,9 +62,7 @@ async def test_what_a_body_raises_in_a_cancelled_scope_leaves_though_the_release
     assert clock() == 0.4
 
 
-async def test_a_release_that_failed_for_as_long_as_the_lease_lasted_is_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_release_that_never_succeeded_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     async with ScriptedGrantor(withdrawals=[RedisConnectionError()]).hold(ttl=0.5):
         pass
     (warning,) = caplog.messages
@@ -103,9 +77,6 @@ async def test_a_block_in_a_forked_child_ends_in_the_error_that_says_so() -> Non
             grantor.context.after_fork()  # as in the child, in which no loop runs
     assert not grantor.times("withdraw")
     grantor.session.close()
-
-
-# And then.
 
 
 @pytest.mark.parametrize("valid", [True, False])

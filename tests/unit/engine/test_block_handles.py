@@ -16,6 +16,7 @@ from aiolocks import Lease
 from aiolocks._engine.block import Block as OpenBlock
 from aiolocks._engine.block import SharedContextManager, as_coroutine
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
+from tests.support.inside import block_loop
 from tests.support.virtual import clock
 from tests.unit.engine.leases import END, and_collect, later, run_by_hand, this_task, until_lost
 
@@ -52,9 +53,6 @@ class Delegating:
 def twice(primitive: Scripted) -> Delegating:
     """Return two such classes around each other: no frame tells whose block it is."""
     return Delegating(Delegating(primitive))
-
-
-# Whose block it is.
 
 
 @pytest.mark.parametrize(
@@ -189,9 +187,6 @@ def in_a_loop_of_its_own(main: Coroutine[Any, Any, object]) -> None:
         runner.run(main)
 
 
-# How it is left.
-
-
 async def held(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerator[Lease]:
     async with block as lease:
         yield lease
@@ -259,35 +254,47 @@ async def test_a_generator_that_was_lost_is_closed_without_a_word(shape: Shape) 
     assert lease.lost
 
 
-async def test_a_coroutine_that_is_destroyed_in_its_block_releases_without_awaiting() -> None:
-    primitive = Scripted(ScriptedGrantor(withdrawals=[After(0.3, True)]))
-    coroutine, lease = await suspended(primitive)
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("stacked", [False, True])
+async def test_a_coroutine_that_is_destroyed_in_its_block_releases_without_awaiting(stacked: bool, lost: bool) -> None:
+    grantor = ScriptedGrantor(withdrawals=[After(0.3, True)])
+    coroutine, lease = await suspended(await grantor.acquire() if stacked else Scripted(grantor), stacked=stacked)
+    if lost:
+        block_loop(END)
     coroutine.close()  # RuntimeError if it awaits anything
     assert not lease.held
     await asyncio.sleep(1)
-    assert primitive.grantor.tokens("withdraw") == [lease.token.encode()]
+    assert grantor.tokens("withdraw") == [lease.token.encode()]
 
 
-def test_a_coroutine_that_is_destroyed_after_its_loop_sends_nothing_and_says_nothing() -> None:
-    left: list[tuple[Coroutine[Any, Any, None], ScriptedGrantor]] = []
+def test_a_coroutine_that_is_destroyed_after_its_loop_sends_nothing_says_nothing_and_is_kept_nowhere() -> None:
+    left: list[tuple[Coroutine[Any, Any, None], Scripted]] = []
 
     async def leave_it_suspended() -> None:
         primitive = Scripted()
         coroutine, _ = await suspended(primitive)
-        left.append((coroutine, primitive.grantor))
+        left.append((coroutine, primitive))
 
     in_a_loop_of_its_own(leave_it_suspended())
-    ((coroutine, grantor),) = left
+    ((coroutine, primitive),) = left
     coroutine.close()
-    assert not grantor.times("withdraw")
+    assert not primitive.grantor.times("withdraw")
+    assert not primitive._kept
 
 
-async def suspended(primitive: Scripted) -> tuple[Coroutine[Any, Any, None], Lease]:
-    """Return a coroutine that is inside a block, and the lease of that."""
+async def suspended(
+    block: AbstractAsyncContextManager[Lease], *, stacked: bool = False
+) -> tuple[Coroutine[Any, Any, None], Lease]:
+    """Return a coroutine that is inside a block, or in one on a stack, and the lease of that."""
     leases: list[Lease] = []
 
     async def work() -> None:
-        async with primitive as lease:
+        if stacked:
+            async with contextlib.AsyncExitStack() as stack:
+                leases.append(await stack.enter_async_context(block))
+                await asyncio.sleep(0)
+            return
+        async with block as lease:
             leases.append(lease)
             await asyncio.sleep(0)
 

@@ -25,9 +25,6 @@ def at(moment: float, callback: Callable[[], object]) -> None:
     asyncio.get_running_loop().call_at(moment, callback)
 
 
-# When it is cancelled.
-
-
 async def test_a_body_that_goes_on_is_cancelled_soon_again_and_then_ever_more_seldom() -> None:
     """Cleanup that awaits ends soon, and a body that ignores all of it does not keep the loop busy."""
     cancelled: list[float] = []
@@ -158,26 +155,27 @@ async def test_after_the_block_nothing_looks_at_its_task_any_more(shield: bool) 
     assert timers() == 0
 
 
-# What leaves the block.
-
-
-async def test_a_group_of_nothing_but_the_loss_s_cancellation_becomes_the_loss() -> None:
-    with pytest.raises(LeaseLostError):
-        async with ScriptedGrantor().hold(renew=False):
+@pytest.mark.parametrize(
+    ("errors", "with_the_cancellation"),
+    [([], True), ([ValueError(), KeyError()], False), ([ValueError(), KeyError()], True)],
+)
+async def test_a_group_leaves_without_the_cancellation_of_the_loss(
+    errors: list[Exception], with_the_cancellation: bool
+) -> None:
+    grantor, raised = ScriptedGrantor(renewals=[False]), list[BaseExceptionGroup[BaseException]]()
+    with pytest.raises(ExceptionGroup if errors else LeaseLostError) as caught:
+        async with grantor.hold():
             try:
                 await anyio.sleep_forever()
             except asyncio.CancelledError as cancelled:
-                raise BaseExceptionGroup("one", [cancelled]) from None
-
-
-async def test_a_group_without_the_loss_s_cancellation_leaves_as_it_was_raised() -> None:
-    error = ExceptionGroup("mine", [ValueError(), KeyError()])
-    with pytest.raises(ExceptionGroup) as caught:
-        async with ScriptedGrantor().hold(renew=False):
-            with contextlib.suppress(asyncio.CancelledError):
-                await anyio.sleep_forever()
-            raise error
-    assert caught.value is error
+                raised.append(BaseExceptionGroup("all", [*[cancelled] * with_the_cancellation, *errors]))
+                raise raised[0] from None
+    if isinstance(caught.value, ExceptionGroup):
+        assert caught.value.exceptions == tuple(errors)
+        assert (caught.value is raised[0]) is not with_the_cancellation
+        assert len(caught.value.__notes__) == 1
+    await asyncio.sleep(0.1)
+    assert not grantor.context.tokens
 
 
 async def test_a_cancellation_by_others_at_the_moment_of_a_loss_keeps_its_message() -> None:
@@ -247,9 +245,6 @@ async def test_a_coroutine_that_is_destroyed_after_its_loss_awaits_nothing() -> 
         await asyncio.create_task(work())
 
 
-# A task that ends with its block open.
-
-
 async def entered(stack: AsyncExitStack, *, lost: bool = False, released: bool = False) -> Lease:
     """Enter a block in a task that ends at once, and may release the lease or lose it in its last turn."""
 
@@ -277,7 +272,7 @@ async def test_a_block_that_stays_open_a_second_after_its_task_is_warned_of(capl
 
 
 @pytest.mark.parametrize("ends", ["it is left", "its lease is released", "its lease is released by its task"])
-async def test_a_block_that_ends_within_a_second_after_its_task_is_not_warned_of(
+async def test_a_block_that_ends_soon_after_its_task_is_not_warned_of(
     caplog: pytest.LogCaptureFixture, ends: str
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -291,7 +286,7 @@ async def test_a_block_that_ends_within_a_second_after_its_task_is_not_warned_of
 
 
 @pytest.mark.parametrize("in_the_same_turn", [False, True])
-async def test_a_loss_that_can_stop_nothing_as_the_task_has_ended_is_an_error_line(
+async def test_a_loss_after_the_task_has_ended_is_an_error_line(
     caplog: pytest.LogCaptureFixture, in_the_same_turn: bool
 ) -> None:
     stack = AsyncExitStack()

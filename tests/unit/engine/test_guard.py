@@ -79,13 +79,6 @@ async def test_an_error_says_which_command_it_was_and_what_stays(said: bytes, to
         assert lease.held
 
 
-async def test_a_server_that_knows_no_such_lease_ends_it() -> None:
-    async with holding(0) as (_, lease):
-        with pytest.raises(LeaseLostError, match="gone from the server"):
-            await lease.guard(("INCR", "n"))
-        assert lease.lost
-
-
 async def test_a_lease_released_while_its_commands_were_on_their_way_was_not_lost() -> None:
     async with holding(Later(0.5, 0)) as (_, lease):
         asked = asyncio.create_task(lease.guard(("INCR", "n")))
@@ -114,13 +107,6 @@ async def test_guarded_commands_are_tried_for_ten_seconds_at_most_and_while_the_
             expected.append(expected[-1] + pause)
         assert [asked.at for asked in guards(server)] == pytest.approx(expected)
         assert {asked.words[6] for asked in guards(server)} == {b"1"}, "the same run"
-
-
-async def test_trouble_that_is_over_is_no_trouble() -> None:
-    async with holding(RedisConnectionError("gone")) as (server, lease):
-        asyncio.get_running_loop().call_later(3, setattr, server, "answer", lambda asked: OK)
-        assert await lease.guard(("INCR", "n")) == [b"OK"]
-        assert 103 <= clock() <= 104
 
 
 async def test_a_guard_that_is_cancelled_before_its_commands_left_never_sends_them() -> None:

@@ -20,11 +20,7 @@ pytestmark = pytest.mark.asyncio
 BASE = b"stub:scripted"
 
 
-# What a task is inside of.
-
-
 def inside(holdings: Holdings, permits: int, base: Base = BASE) -> BodyTask:
-    """Note that the running task has entered a block."""
     grantor = ScriptedGrantor()
     grantor.context.holdings = holdings
     return BodyTask(this_task(), 0, grantor, base, permits)
@@ -34,7 +30,7 @@ def ledger() -> Holdings:
     return Holdings(asyncio.get_running_loop(), clock, lambda: None)
 
 
-async def test_permits_of_a_task_s_open_blocks_add_up() -> None:
+async def test_permits_of_a_task_s_open_blocks_add_up_and_are_no_others() -> None:
     holdings, task = ledger(), this_task()
     assert (holdings.inside(task, BASE), holdings.blocks) == (0, 0)
     three, one = inside(holdings, 3), inside(holdings, 1)
@@ -44,6 +40,14 @@ async def test_permits_of_a_task_s_open_blocks_add_up() -> None:
     one.leave()
     assert (holdings.inside(task, BASE), holdings.blocks) == (0, 0)
     assert not holdings.in_use()
+    holdings = ledger()
+    other = asyncio.create_task(asyncio.sleep(0))
+    body = inside(holdings, 1)
+    assert holdings.inside(other, BASE) == 0
+    assert holdings.inside(this_task(), b"stub:another") == 0
+    assert holdings.inside(None, BASE) == 0
+    await other
+    body.leave()
 
 
 async def test_a_block_whose_lease_ended_before_it_was_left_counts_once() -> None:
@@ -85,6 +89,9 @@ async def test_a_task_that_is_inside_a_block_or_took_a_lease_by_hand_runs_with_i
     assert holdings.running()
     await lease.release()
     assert not holdings.running()
+    async with grantor.hold():
+        assert grantor.context.holdings.newest(this_task(), BASE) is None
+    assert grantor.context.holdings.newest(this_task(), BASE) is None
 
 
 async def test_a_block_is_no_more_counted_when_its_task_has_ended() -> None:
@@ -115,21 +122,7 @@ async def test_a_ledger_that_is_closed_keeps_nothing_and_takes_nothing_in() -> N
     body.leave()
 
 
-async def test_permits_of_one_task_or_name_are_not_another_s() -> None:
-    holdings = ledger()
-    other = asyncio.create_task(asyncio.sleep(0))
-    body = inside(holdings, 1)
-    assert holdings.inside(other, BASE) == 0
-    assert holdings.inside(this_task(), b"stub:another") == 0
-    assert holdings.inside(None, BASE) == 0
-    await other
-    body.leave()
-
-
-# Leases by task.
-
-
-async def test_the_newest_lease_of_a_task_comes_first_whichever_is_released() -> None:
+async def test_the_newest_lease_of_a_task_alone_comes_first_whichever_is_released() -> None:
     grantor = ScriptedGrantor()
     holdings, task = grantor.context.holdings, this_task()
     first, second, third = [await grantor.acquire() for _ in range(3)]
@@ -140,6 +133,11 @@ async def test_the_newest_lease_of_a_task_comes_first_whichever_is_released() ->
     assert holdings.newest(task, BASE) is state_of(second)
     await second.release()
     assert holdings.newest(task, BASE) is None
+    other = asyncio.create_task(grantor.acquire())
+    lease = await other
+    assert holdings.newest(task, BASE) is holdings.newest(None, BASE) is None
+    assert holdings.newest(other, b"stub:another") is None
+    await lease.release()
 
 
 async def test_the_newest_is_the_last_to_begin_though_a_failover_gave_it_a_smaller_fencing_token() -> None:
@@ -156,24 +154,6 @@ async def test_the_newest_is_the_last_to_begin_though_a_failover_gave_it_a_small
     assert loss.fence == 100
 
 
-async def test_a_lease_belongs_to_the_task_that_took_it() -> None:
-    grantor = ScriptedGrantor()
-    holdings = grantor.context.holdings
-    task = asyncio.create_task(grantor.acquire())
-    lease = await task
-    assert holdings.newest(this_task(), BASE) is None
-    assert holdings.newest(None, BASE) is None
-    assert holdings.newest(task, b"stub:another") is None
-    await lease.release()
-
-
-async def test_a_block_s_lease_cannot_be_released_by_name() -> None:
-    grantor = ScriptedGrantor()
-    async with grantor.hold():
-        assert grantor.context.holdings.newest(this_task(), BASE) is None
-    assert grantor.context.holdings.newest(this_task(), BASE) is None
-
-
 async def test_the_ledger_keeps_no_lease_of_a_task_that_ended() -> None:
     grantor = ScriptedGrantor()
 
@@ -188,7 +168,7 @@ async def test_the_ledger_keeps_no_lease_of_a_task_that_ended() -> None:
     assert grantor.context.holdings.newest_unreferenced(BASE) is None
 
 
-async def test_a_lease_that_lives_on_keeps_no_task_that_has_ended() -> None:
+async def test_neither_a_lease_nor_the_ledger_keeps_a_task_that_has_ended() -> None:
     grantor = ScriptedGrantor()
 
     async def take() -> "tuple[Lease, weakref.ref[asyncio.Task[object]]]":
@@ -197,10 +177,6 @@ async def test_a_lease_that_lives_on_keeps_no_task_that_has_ended() -> None:
     lease, task = await and_collect(asyncio.create_task(take()))
     assert task() is None
     assert await lease.release()
-
-
-async def test_the_ledger_keeps_no_task_without_a_lease() -> None:
-    grantor = ScriptedGrantor()
 
     async def take_and_release() -> "weakref.ref[asyncio.Task[object]]":
         await (await grantor.acquire()).release()

@@ -21,16 +21,30 @@ from tests.support.jumping import timers
 from tests.support.virtual import clock
 from tests.unit.engine.leases import END, later, standing, this_task, until_lost
 
-# What it says of itself.
 
-
-async def test_a_lease_shows_what_was_granted() -> None:
+async def test_a_lease_shows_what_was_granted_and_how_it_stands_but_no_token() -> None:
     grantor = ScriptedGrantor(grants=[42], name="orders:42")
-    lease = await grantor.acquire()
+    lease, other = await grantor.acquire(ttl=30), await grantor.acquire(ttl=30, renew=False)
     assert (lease.name, lease.fencing_token) == ("orders:42", 42)
     assert lease.token.encode() == grantor.requests[0].token
     assert len(lease.token) == LENGTH
+    assert repr(lease).endswith(" held>")
     await lease.release()
+    for _ in range(2):
+        assert standing(lease) == (False, False, 0.0)
+        assert repr(lease).endswith(" released>")
+        with pytest.raises(LeaseLostError, match="released"):
+            lease.check()
+        assert not await lease.renew()
+        await asyncio.sleep(3600)
+    assert not grantor.times("renew")
+    with pytest.raises(LockNotOwnedError, match="orders:42") as caught:
+        other.check()
+    assert repr(other).endswith(" lost>")
+    assert "orders:42" in repr(other)
+    for text in (str(caught.value), repr(caught.value), repr(other)):
+        assert other.token not in text
+    assert not await other.release()
 
 
 async def test_predicates_are_right_even_when_the_loop_was_blocked() -> None:
@@ -44,53 +58,6 @@ async def test_predicates_are_right_even_when_the_loop_was_blocked() -> None:
     assert not await lease.release()
 
 
-async def test_the_state_of_a_released_lease_is_neither_held_nor_lost() -> None:
-    lease = await ScriptedGrantor().acquire(ttl=30)
-    await lease.release()
-    assert standing(lease) == (False, False, 0.0)
-    with pytest.raises(LeaseLostError, match="released"):
-        lease.check()
-    await asyncio.sleep(3600)
-    assert standing(lease) == (False, False, 0.0)
-
-
-async def test_the_error_of_a_lost_lease_names_it_and_shows_no_token() -> None:
-    lease = await ScriptedGrantor(name="orders:42").acquire(renew=False)
-    block_loop(31)
-    with pytest.raises(LockNotOwnedError, match="orders:42") as caught:
-        lease.check()
-    assert "orders:42" in repr(lease)
-    for text in (str(caught.value), repr(caught.value), repr(lease)):
-        assert lease.token not in text
-    await lease.release()
-
-
-# Waiting for the loss.
-
-
-async def test_wait_lost_is_false_once_released_and_wakes_everybody() -> None:
-    lease = await ScriptedGrantor().acquire(ttl=30)
-    waiters = [asyncio.create_task(lease.wait_lost()) for _ in range(3)]
-    await asyncio.sleep(100)
-    await lease.release()
-    assert await asyncio.gather(*waiters) == [False] * 3
-    assert clock() == 100
-
-
-# Renewing by hand.
-
-
-async def test_its_text_says_how_it_stands() -> None:
-    grantor = ScriptedGrantor()
-    lease, other = await grantor.acquire(ttl=30), await grantor.acquire(ttl=30, renew=False)
-    assert repr(lease).endswith(" held>")
-    await lease.release()
-    assert repr(lease).endswith(" released>")
-    await asyncio.sleep(30)
-    assert repr(other).endswith(" lost>")
-    assert not await other.release()
-
-
 async def test_renew_counts_from_its_request() -> None:
     grantor = ScriptedGrantor(renewals=[After(3, True)])
     lease = await grantor.acquire(ttl=30, renew=False)
@@ -102,9 +69,7 @@ async def test_renew_counts_from_its_request() -> None:
 
 
 @pytest.mark.parametrize(("ttl", "until"), [(4.0, deadline(sent_at=0, ttl=4)), (60.0, 10.0)])
-async def test_renew_rides_out_what_cannot_be_run_just_now_until_its_deadline_or_for_ten_seconds(
-    ttl: float, until: float
-) -> None:
+async def test_renew_rides_out_a_busy_server_for_ten_seconds_or_its_lease(ttl: float, until: float) -> None:
     grantor = ScriptedGrantor(renewals=[NotNowError("BUSY a script runs")])
     lease = await grantor.acquire(ttl=ttl, renew=False)
     with pytest.raises(NotNowError):
@@ -120,13 +85,6 @@ async def test_an_unconfirmed_renewal_raises_and_changes_nothing() -> None:
         await lease.renew()
     assert caught.value is trouble
     assert standing(lease) == (True, False, END)
-    await lease.release()
-
-
-async def test_a_renewal_confirmed_after_the_deadline_says_false() -> None:
-    lease = await ScriptedGrantor(renewals=[After(29, True)]).acquire(ttl=30, renew=False)
-    assert not await lease.renew()
-    assert standing(lease) == (False, True, 0.0)
     await lease.release()
 
 
@@ -150,17 +108,6 @@ async def test_a_renewal_refused_after_the_release_signals_no_loss() -> None:
     assert await lease.release()
     assert not await renewal
     assert not lease.lost
-
-
-async def test_a_lease_that_is_over_is_not_renewed() -> None:
-    grantor = ScriptedGrantor()
-    lease = await grantor.acquire()
-    await lease.release()
-    assert not await lease.renew()
-    assert not grantor.times("renew")
-
-
-# Releasing by hand.
 
 
 async def test_release_says_true_once() -> None:
@@ -190,26 +137,18 @@ async def test_release_is_retried_through_an_outage_that_the_lease_outlasts() ->
     assert 3 < clock() < 4
 
 
-async def test_an_unconfirmed_release_raises_redis_own_error_after_ten_seconds() -> None:
-    trouble = RedisConnectionError("refused")
-    grantor = ScriptedGrantor(withdrawals=[trouble])
-    lease = await grantor.acquire(ttl=30)
-    with pytest.raises(RedisConnectionError) as caught:
-        await lease.release()
-    assert caught.value is trouble
-    assert 9 <= clock() <= 10
-    assert standing(lease) == (False, False, 0.0)
-    assert not grantor.times("renew")
-
-
-async def test_an_unconfirmed_release_does_not_outlast_the_lease() -> None:
-    other = ScriptedGrantor()
-    grantor = ScriptedGrantor(withdrawals=[RedisConnectionError("refused")], session=other.session)
+@pytest.mark.parametrize(("ttl", "until"), [(30, 10), (3, deadline(sent_at=0, ttl=3))])
+async def test_an_unconfirmed_release_raises_redis_own_error_in_the_end(ttl: float, until: float) -> None:
+    trouble, other = RedisConnectionError("refused"), ScriptedGrantor()
+    grantor = ScriptedGrantor(withdrawals=[trouble], session=other.session)
     async with other.hold():
-        lease = await grantor.acquire(ttl=3)
-        with pytest.raises(RedisConnectionError, match="refused"):
+        lease = await grantor.acquire(ttl=ttl)
+        with pytest.raises(RedisConnectionError) as caught:
             await lease.release()
-        assert 2 < clock() <= deadline(sent_at=0, ttl=3)
+        assert caught.value is trouble
+        assert until - 1 <= clock() <= until
+        assert standing(lease) == (False, False, 0.0)
+        assert not grantor.times("renew")
 
 
 async def test_a_cancelled_release_goes_on_in_the_background() -> None:
@@ -223,9 +162,6 @@ async def test_a_cancelled_release_goes_on_in_the_background() -> None:
     assert not lease.held
     await asyncio.sleep(0.3)
     assert len(grantor.times("withdraw")) == 2
-
-
-# A block around a lease.
 
 
 async def test_a_block_may_be_in_another_task_than_the_acquire() -> None:
@@ -249,9 +185,6 @@ async def test_a_lease_that_is_over_cannot_be_entered() -> None:
     await lost.release()
 
 
-# Forgotten.
-
-
 async def forgotten(grantor: ScriptedGrantor, *, at: float) -> None:
     """Take a lease in a task that ends with it, and wait until *at*."""
     with pytest.warns(ResourceWarning, match="'scripted'") if at > END else contextlib.nullcontext():
@@ -266,14 +199,11 @@ async def forget(grantor: ScriptedGrantor) -> None:
 
 
 def newest(grantor: ScriptedGrantor) -> LeaseState | Loss | None:
-    """Return what the ledger has for this task and name."""
     return grantor.context.holdings.newest(this_task(), f"stub:{grantor.name}".encode())
 
 
 @pytest.mark.parametrize(("at", "remembered"), [(END - 1, True), (END + 29, True), (END + 31, False)])
-async def test_a_lease_that_its_task_forgot_is_remembered_until_a_ttl_after_it_lapsed(
-    at: float, remembered: bool
-) -> None:
+async def test_a_forgotten_lease_is_remembered_until_a_ttl_after_it_lapsed(at: float, remembered: bool) -> None:
     grantor = ScriptedGrantor()
     holdings = grantor.context.holdings
     await forgotten(grantor, at=at)
@@ -348,7 +278,9 @@ async def test_each_loss_is_remembered_for_its_own_ttl() -> None:
     assert not kept[0].held
     assert newest(short) is None
     assert isinstance(newest(long), Loss)
+    assert timers() > 0
     short.session.close()
+    assert timers() == 0
 
 
 async def test_a_newer_loss_of_a_name_is_remembered_for_a_ttl_of_its_own() -> None:
@@ -379,14 +311,6 @@ async def test_what_a_task_has_lost_is_forgotten_with_the_task() -> None:
     assert not grantor.context.holdings.in_use()
     await asyncio.sleep(0.6)
     assert grantor.context.closed
-    assert timers() == 0
-
-
-async def test_a_session_that_is_closed_leaves_no_timer_for_what_it_remembered() -> None:
-    grantor = ScriptedGrantor()
-    await (await grantor.acquire(renew=False)).wait_lost()
-    assert timers() > 0
-    grantor.session.close()
     assert timers() == 0
 
 

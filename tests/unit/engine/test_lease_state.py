@@ -2,8 +2,6 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -13,53 +11,26 @@ from aiolocks._engine.lease import state_of
 from aiolocks.testing import ScriptedGrantor
 from tests.support.jumping import the_loop, timers
 from tests.support.virtual import clock
-from tests.unit.engine.leases import END, and_collect, standing, until_lost
+from tests.unit.engine.leases import END, and_collect, standing
 
 
 def why(lease: Lease) -> str:
-    """Return what a check says of a lease that is not held."""
     with pytest.raises(LeaseLostError) as caught:
         lease.check()
     assert caught.value.reason in str(caught.value)
     return caught.value.reason
 
 
-# Until when.
-
-
-async def test_however_many_wait_for_the_loss_there_is_one_timer_for_it() -> None:
+@pytest.mark.parametrize("released", [True, False])
+async def test_however_many_wait_for_the_loss_they_learn_of_it_by_one_timer_or_of_the_release(released: bool) -> None:
     lease = await ScriptedGrantor().acquire(renew=False)
     waiting = [asyncio.create_task(lease.wait_lost()) for _ in range(3)]
     await asyncio.sleep(1)
     assert timers() == 1
-    assert await asyncio.gather(*waiting) == [True] * 3
-    assert clock() == END
-
-
-async def test_a_task_that_waits_for_the_loss_of_a_block_learns_of_it_when_the_block_is_left() -> None:
-    grantor = ScriptedGrantor()
-    async with grantor.hold(renew=False) as lease:
-        waiting = asyncio.create_task(lease.wait_lost())
-        await asyncio.sleep(1)
-    assert not await waiting
-    assert clock() == 1
-    await asyncio.sleep(1)
-    assert grantor.context.closed
-    assert timers() == 0
-
-
-async def test_a_lease_that_runs_out_leaves_its_session_nothing_to_do() -> None:
-    grantor = ScriptedGrantor(renewals=[False])
-    lease = await grantor.acquire()
-    await asyncio.sleep(30)
-    assert lease.lost
-    assert not grantor.context.tokens
-    await lease.release()
-    await asyncio.sleep(1)
-    assert grantor.context.closed
-
-
-# Why.
+    if released:
+        await lease.release()
+    assert await asyncio.gather(*waiting) == [not released] * 3
+    assert clock() == (1 if released else END)
 
 
 async def test_a_loss_says_why() -> None:
@@ -120,26 +91,15 @@ async def test_in_a_forked_child_a_lease_is_the_parent_s() -> None:
     grantor.session.close()
 
 
-# Ended, and dropped then.
-
-
-async def released_after(lease: Lease, seconds: float) -> None:
-    the_loop()._jump(seconds)
-    assert not await lease.release()
-
-
-async def noted_after(lease: Lease, seconds: float) -> None:
-    assert await lease.wait_lost()
-
-
-@pytest.mark.parametrize("end", [released_after, noted_after])
+@pytest.mark.parametrize("released", [True, False])
 @pytest.mark.parametrize("renew", [True, False])
-async def test_a_lease_whose_loss_its_holder_knows_may_be_dropped_without_a_word(
-    end: Callable[[Lease, float], Coroutine[Any, Any, None]], renew: bool
-) -> None:
-    grantor = ScriptedGrantor(renewals=[RedisConnectionError()])
-    lease = await grantor.acquire(renew=renew)
-    await end(lease, END + 1)
+async def test_a_lease_whose_loss_its_holder_knows_may_be_dropped_without_a_word(released: bool, renew: bool) -> None:
+    lease = await ScriptedGrantor(renewals=[RedisConnectionError()]).acquire(renew=renew)
+    if released:
+        the_loop()._jump(END + 1)
+        assert not await lease.release()
+    else:
+        assert await lease.wait_lost()
     del lease
     gc.collect()
     await asyncio.sleep(100)  # a warning is an error here
@@ -162,15 +122,3 @@ async def test_a_lease_without_references_lapses_at_its_deadline_with_a_warning(
         await wait()
     assert not grantor.times("renew")
     assert not grantor.context.tokens
-
-
-# In its block.
-
-
-@pytest.mark.parametrize("renew", [True, False])
-async def test_a_body_is_stopped_at_the_deadline_whether_the_lease_was_renewed_or_not(renew: bool) -> None:
-    grantor = ScriptedGrantor(renewals=[RedisConnectionError()])
-    error = await until_lost(grantor.hold(renew=renew))
-    assert clock() == END
-    assert error.reason == "not renewed within its 30 s TTL"
-    assert bool(grantor.times("renew")) is renew

@@ -32,11 +32,15 @@ def test_an_awaited_call_gives_the_answer_of_its_function() -> None:
     assert asyncio.run(asked()) == [14, 7, 0]
 
 
-def test_the_function_keeps_its_name_signature_and_docstring() -> None:
+def test_a_call_shows_the_name_signature_code_and_docstring_of_its_function() -> None:
     function: Any = answer
     assert (function.__name__, function.__doc__) == ("answer", "Return what is given, after a turn of the loop.")
     assert str(inspect.signature(function)) == "(given: int = 0, *, doubled: bool = False) -> int"
     assert is_coroutine_function(function)
+    call: Any = answer()
+    assert (call.__name__, call.__qualname__) == ("answer", "answer")
+    assert call.cr_code.co_name == "answer"
+    call.close()
 
 
 def test_a_task_of_a_call_is_shown_before_and_while_it_runs() -> None:
@@ -51,8 +55,8 @@ def test_a_task_of_a_call_is_shown_before_and_while_it_runs() -> None:
     assert all("coro=<answer() " in text for text in asyncio.run(shown()))
 
 
-def test_a_call_is_driven_as_a_coroutine_is() -> None:
-    call = answer(7)
+def test_a_call_is_driven_and_closed_as_a_coroutine_is() -> None:
+    call: Any = answer(7)
     assert call.send(None) is None
     with pytest.raises(ValueError, match="thrown in"):
         call.throw(KeyError())
@@ -61,22 +65,12 @@ def test_a_call_is_driven_as_a_coroutine_is() -> None:
     with pytest.raises(StopIteration) as stopped:
         call.send(None)
     assert stopped.value.value == 7
-
-
-def test_a_closed_call_cannot_be_awaited_and_warns_of_nothing() -> None:
-    call: Any = answer()
+    call = answer()
     assert inspect.getcoroutinestate(call) == inspect.CORO_CREATED
     call.close()
     assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED
     with pytest.raises(RuntimeError, match="already awaited"):
         call.send(None)
-
-
-def test_tools_find_the_name_and_code_of_the_function() -> None:
-    call: Any = answer()
-    assert (call.__name__, call.__qualname__) == ("answer", "answer")
-    assert call.cr_code.co_name == "answer"
-    call.close()
 
 
 def test_every_other_use_raises_the_text_with_the_right_call() -> None:

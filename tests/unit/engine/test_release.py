@@ -42,7 +42,6 @@ def begin(grantor: ScriptedGrantor, request: Request, until: float = 130, told: 
 
 
 async def over(release: Release) -> None:
-    """Wait until it is done."""
     await release.wait(math.inf)
 
 
@@ -52,9 +51,6 @@ async def on_its_way(grantor: ScriptedGrantor, request: Request) -> None:
     asking.send(None)
     asking.close()
     assert request.unanswered
-
-
-# What it says.
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -76,9 +72,7 @@ async def test_it_is_done_with_the_first_answer_and_says_what_that_was(ended: bo
 
 
 @pytest.mark.parametrize(("ended", "outcome"), [(True, True), (False, None)])
-async def test_nothing_there_after_an_answer_was_lost_leaves_open_what_ended_it(
-    ended: bool, outcome: bool | None
-) -> None:
+async def test_nothing_there_after_a_lost_answer_leaves_open_what_ended_it(ended: bool, outcome: bool | None) -> None:
     async with undoing(GONE, ended) as (grantor, request):
         release = begin(grantor, request)
         await over(release)
@@ -106,14 +100,6 @@ async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointl
         assert not grantor.context.undos.under_way
 
 
-async def test_trouble_that_is_over_is_forgotten() -> None:
-    async with undoing(GONE, GONE, True) as (grantor, request):
-        release = begin(grantor, request)
-        await over(release)
-        assert clock() == pytest.approx(100 + retry_delay(TTL, 1) + retry_delay(TTL, 2))
-        assert release.outcome() is True
-
-
 @pytest.mark.parametrize("callers", ["abc", "bc"])
 async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order(callers: str) -> None:
     told: list[str] = []
@@ -129,13 +115,8 @@ async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order
         assert release.ended is True
 
 
-# How long it is waited for.
-
-
 @pytest.mark.parametrize(("until", "at_most"), [(30, 3), (4, 20)])
-async def test_a_caller_waits_for_a_release_until_it_is_pointless_or_takes_too_long(
-    until: float, at_most: float
-) -> None:
+async def test_a_caller_waits_until_a_release_is_pointless_or_takes_too_long(until: float, at_most: float) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
         release = grantor.context.undo(grantor, request, 100 + until, None, at_most)
         with grantor.context.in_use():  # so that it goes on
@@ -174,9 +155,6 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
         assert clock() == pytest.approx(103 + retry_delay(TTL, 1))
 
 
-# For how long the session goes on for it.
-
-
 @pytest.mark.parametrize(
     ("pointless", "request_is", "ends"),
     [
@@ -187,7 +165,7 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
         (125, "answered later", 125),
     ],
 )
-async def test_the_session_goes_on_for_a_ttl_after_what_may_still_come_and_until_an_undo_is_pointless(
+async def test_an_undo_keeps_its_session_for_as_long_as_it_matters(
     pointless: float, request_is: str, ends: float
 ) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
@@ -201,9 +179,6 @@ async def test_the_session_goes_on_for_a_ttl_after_what_may_still_come_and_until
             assert release.keeps_session(101)
         assert release.keeps_session(ends - 0.1)
         assert not release.keeps_session(ends + 0.1)
-
-
-# With the session's end.
 
 
 async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_release_any_more() -> None:
@@ -265,9 +240,6 @@ def test_what_begins_after_its_loop_was_closed_asks_nothing_and_says_why() -> No
         assert not grantor.asked
 
     asyncio.run(main())
-
-
-# What is asked next about the same name.
 
 
 async def test_what_waits_to_be_tried_again_is_tried_before_anything_else_is_asked_about_its_name() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from aiolocks._core.options import Options
-from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.renewal import ThreadWatchdog
 from aiolocks.testing import JumpingLoop, ScriptedGrantor
@@ -119,36 +118,6 @@ async def test_the_thread_begins_with_the_first_lease_and_ends_when_it_is_closed
         for state in states:
             renewer.stop_renewing(state)  # and nobody to tell
         assert not threads()
-
-
-def test_of_a_lease_that_has_ended_the_thread_is_told_and_renews_it_no_more() -> None:
-    """In real time, as the thread's own loop is."""
-
-    async def main() -> None:
-        grantor = ScriptedGrantor()
-        renewer = ThreadWatchdog(asyncio.get_running_loop(), grantor.context.clock)
-        renewer.detach_in_fork()  # of a connection, in a forked child; there is none yet
-        async with asyncio.timeout(30):
-            while not grantor.times("renew"):  # a machine that stands still may lose one
-                lease = await grantor.acquire(ttl=0.3, renew=False)
-                state = state_of(lease)
-                state.options = Options(0.3, watchdog="thread")
-                renewer.add(state, grantor.context.clock())
-                while not grantor.times("renew") and not lease.lost:
-                    await asyncio.sleep(0.005)
-                renewer.stop_renewing(state)
-                await lease.release()
-        inner, told = renewer._inner, threading.Event()
-        assert inner is not None
-        inner.loop.call_soon_threadsafe(told.set)
-        assert await asyncio.to_thread(told.wait, 30)
-        renewed = len(grantor.times("renew"))
-        await asyncio.sleep(0.25)
-        assert len(grantor.times("renew")) == renewed
-        renewer.close()
-        renewer.detach_in_fork()
-
-    asyncio.run(main())
 
 
 async def test_closing_the_watchdog_waits_for_the_end_of_its_thread() -> None:

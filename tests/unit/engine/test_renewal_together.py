@@ -81,7 +81,6 @@ async def holding(
 
 
 def alone(grantors: Sequence[ScriptedGrantor]) -> list[str]:
-    """Return which of them were asked by themselves."""
     return [grantor.name for grantor in grantors for _ in grantor.times("renew")]
 
 
@@ -181,9 +180,7 @@ async def test_after_a_refusal_of_the_whole_each_is_asked_for_at_once_and_for_a_
 
 
 @pytest.mark.parametrize("trouble", [RedisConnectionError(), ReadOnlyError(), NotNowError("BUSY"), TimeoutError()])
-async def test_a_request_that_was_lost_leaves_all_open_and_each_is_tried_again_until_its_deadline(
-    trouble: Exception,
-) -> None:
+async def test_after_a_lost_request_each_is_tried_again_until_its_deadline(trouble: Exception) -> None:
     batches = Batches()
     batches.refusal = trouble
     async with holding(batches, renewals=[trouble]) as (grantors, leases):
@@ -193,16 +190,6 @@ async def test_a_request_that_was_lost_leaves_all_open_and_each_is_tried_again_u
         await asyncio.sleep(0.011)
         assert all(lease.lost for lease in leases)
         assert all(state_of(lease).over for lease in leases), "and that was noted without being asked"
-
-
-async def test_the_first_answer_after_trouble_saves_them_all() -> None:
-    batches = Batches()
-    batches.refusal = RedisConnectionError()
-    async with holding(batches, renewals=[*[RedisConnectionError()] * 5, True]) as (_, leases):
-        await asyncio.sleep(20)
-        batches.refusal = None
-        await asyncio.sleep(3600)
-        assert all(lease.held for lease in leases)
 
 
 async def test_without_an_answer_each_body_is_stopped_at_its_own_deadline() -> None:
@@ -249,8 +236,6 @@ async def test_a_late_answer_revives_none() -> None:
 
 
 class Raising(Batches):
-    """A stub whose requests raise, which is a defect."""
-
     def renew(self, leases: Sequence[tuple[Any, Request]], tell: Tell, thread: Pipelines | None = None) -> None:
         super().renew(leases, lambda _: None, thread)
         if len(self.sent) < 3:
@@ -258,9 +243,7 @@ class Raising(Batches):
         tell([1] * len(leases))
 
 
-async def test_a_request_that_raises_is_logged_and_all_of_it_soon_tried_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_request_that_raises_is_logged_and_all_of_it_soon_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     batches = Raising()
     async with holding(batches) as (_, leases):
         await asyncio.sleep(3600)

@@ -42,12 +42,12 @@ def under_way(of: Request) -> list[Any]:
     return list(of.unanswered)
 
 
-# What is asked for.
-
-
-def test_each_request_has_a_token_of_its_own_unless_it_is_given_one() -> None:
+def test_a_request_has_a_token_of_its_own_and_is_queued_with_its_terms() -> None:
     assert request().token != request().token
     assert request(token=b"mine").token == b"mine"
+    # Behind what older versions of the scripts look for.
+    assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
+    assert Request(1.5, 3, wait=True, token=b"mine", extensions=(MinUptime(31),)).entry() == b"mine 1500 3 31"
 
 
 def test_a_holder_acts_for_as_much_as_the_server_was_told() -> None:
@@ -55,15 +55,6 @@ def test_a_holder_acts_for_as_much_as_the_server_was_told() -> None:
     exact, rounded = request(30.0), request(0.1234)
     assert (exact.terms.ttl_ms, exact.terms.ttl, exact.terms.valid_for) == (30_000, 30.0, deadline(0.0, 30.0))
     assert (rounded.terms.ttl_ms, rounded.terms.ttl, rounded.terms.valid_for) == (123, 0.123, deadline(0.0, 0.123))
-
-
-def test_a_request_is_queued_with_its_ttl_and_permits_and_then_its_min_uptime() -> None:
-    """Behind what older versions of the scripts look for."""
-    assert request(1.5, permits=3, token=b"mine").entry() == b"mine 1500 3"
-    assert Request(1.5, 3, wait=True, token=b"mine", extensions=(MinUptime(31),)).entry() == b"mine 1500 3 31"
-
-
-# How far it has come.
 
 
 @pytest.mark.parametrize("follows", Phase)
@@ -109,10 +100,7 @@ async def test_a_request_goes_through_its_phases() -> None:
     assert repr(new) == "<Request new given up>"
 
 
-# What was asked.
-
-
-def test_a_request_that_was_not_run_has_nothing_to_undo() -> None:
+def test_a_request_that_was_not_granted_has_nothing_to_undo_and_no_fencing_token() -> None:
     new, not_run, tried = request(), request(), request()
     not_run.not_run(attempt(not_run, 1.0))
     attempt(tried, 5.0)
@@ -120,6 +108,9 @@ def test_a_request_that_was_not_run_has_nothing_to_undo() -> None:
     assert [one.tried for one in (new, not_run, tried)] == [False, False, True]
     assert (new.asked_at, new.place.ticket, new.silences) == (None, 0, 0)
     assert tried.asked_at == 5
+    # A part was not granted either: all of them together are.
+    no_grantor: Any = None
+    assert not Part(no_grantor, request()).fence
 
 
 def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> None:
@@ -132,19 +123,16 @@ def test_what_was_answered_is_under_way_no_more_and_the_other_attempts_are() -> 
     one.answered(third)
     assert under_way(one) == []
     assert one.tried
-
-
-def test_an_answer_without_a_link_did_not_come_from_redis() -> None:
-    one = request()
-    call = attempt(one, 1.0)
+    unheard = request()
+    call = attempt(unheard, 1.0)
+    call.link = None  # the answer did not come from Redis
+    unheard.answered(call)
+    assert not unheard.tried
+    unheard.answered(attempt(unheard, 2.0))
+    call = attempt(unheard, 3.0)
     call.link = None
-    one.answered(call)
-    assert not one.tried
-    one.answered(attempt(one, 2.0))
-    call = attempt(one, 3.0)
-    call.link = None
-    one.answered(call)
-    assert one.tried, "it had been reached before"
+    unheard.answered(call)
+    assert unheard.tried, "it had been reached before"
 
 
 def test_an_undo_is_worth_trying_for_as_long_as_a_request_may_still_arrive() -> None:
@@ -167,16 +155,7 @@ def test_a_grant_in_the_reply_counts_from_when_that_very_attempt_left() -> None:
     assert one.undo_for == one.terms.ttl, "nothing is under way"
 
 
-def test_a_part_that_was_not_granted_has_no_fencing_token() -> None:
-    """What all of them together are granted by."""
-    nobody: Any = None
-    assert not Part(nobody, request()).fence
-
-
-# The turn.
-
-
-async def test_a_request_that_was_given_up_has_no_turn() -> None:
+async def test_a_request_that_was_given_up_has_no_turn_and_wakes_no_caller() -> None:
     before, after = request(), request()
     turn = before.turn
     before.give_up(asyncio.get_running_loop())
@@ -185,6 +164,11 @@ async def test_a_request_that_was_given_up_has_no_turn() -> None:
     assert turn.cancelled()
     assert after.turn.cancelled()
     assert not request().turn.done()
+    one = request()
+    assert not one.grant(5)
+    attempt(one, 1.0)
+    one.give_up(asyncio.get_running_loop())
+    assert not one.grant(5)
 
 
 async def test_a_turn_that_was_told_counts_from_the_newest_answer_that_it_waits_or_the_first_attempt() -> None:
@@ -212,24 +196,13 @@ async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored
     assert one.grant(41)
     assert not one.grant(42), "it has its turn"
     assert one.turn.result().fence == 41
+    found = sent()
+    found.queued(7, 1.0, 40, b"home")
+    assert found.grant(40, 9.0), "a re-check found it"
+    assert found.turn.result() == Granted(40, 9.0)
 
 
-async def test_a_grant_that_a_recheck_finds_is_news_whatever_was_answered_before() -> None:
-    one = sent()
-    one.queued(7, 1.0, 40, b"home")
-    assert one.grant(40, 9.0)
-    assert one.turn.result() == Granted(40, 9.0)
-
-
-async def test_a_turn_for_an_unknown_or_abandoned_request_wakes_no_caller() -> None:
-    one = request()
-    assert not one.grant(5)
-    attempt(one, 1.0)
-    one.give_up(asyncio.get_running_loop())
-    assert not one.grant(5)
-
-
-async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
+async def test_a_waiter_is_woken_by_its_turn_alone_and_again_by_the_next() -> None:
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     one, looked_at, given_up = request(), request(), request()
     turn = looked_at.turn
@@ -239,17 +212,13 @@ async def test_a_waiter_is_not_woken_by_the_answer_that_it_waits() -> None:
     assert not looked_at.wait_by(asked), "that is waited for already"
     assert looked_at.turn is turn
     assert not given_up.wait_by(asked)
-
-
-async def test_a_turn_that_came_once_can_be_waited_for_again() -> None:
-    one = sent()
-    one.queued(7, 1.0, 0, b"home")
-    one.grant(5)
-    one.new_turn()
-    asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    assert not one.turn.done()
-    assert not one.wait_by(asked), "what the asking ends with must not be taken for the turn"
-    assert one.grant(6)
+    granted = sent()
+    granted.queued(7, 1.0, 0, b"home")
+    granted.grant(5)
+    granted.new_turn()
+    assert not granted.turn.done()
+    assert not granted.wait_by(asked), "what the asking ends with must not be taken for the turn"
+    assert granted.grant(6)
 
 
 async def test_why_there_will_be_no_turn_is_told_once_and_not_to_the_log() -> None:
@@ -276,9 +245,6 @@ async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
     assert futures[2].cancelled()
 
 
-# Once more.
-
-
 def test_a_repeated_request_has_a_new_token_and_the_old_place() -> None:
     one = request(1.5, permits=3)
     attempt(one, 1.0)
@@ -291,9 +257,6 @@ def test_a_repeated_request_has_a_new_token_and_the_old_place() -> None:
     assert again.entry() == again.token + one.entry()[len(one.token) :]
     assert again.place.ticket == one.place.ticket
     assert (again.wait, again.extensions) == (one.wait, one.extensions)
-
-
-def test_an_upgrade_that_asks_again_is_still_of_the_lease_that_it_grew_from() -> None:
     again = request(token=b"lease+first").again()
     stem, plus, fresh = again.token.partition(b"+")
     assert (stem, plus, len(fresh)) == (b"lease", b"+", LENGTH)

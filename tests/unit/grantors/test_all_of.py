@@ -25,6 +25,7 @@ from aiolocks._grantors.replication import ReplicasOption
 from aiolocks.testing import After, ScriptedGrantor
 from aiolocks.testing._scripted import Answer
 from tests.support.virtual import clock
+from tests.unit.engine.leases import later
 
 
 class Several:
@@ -61,7 +62,6 @@ class Several:
         return await self.asking(timeout=0).try_acquire(Lease)
 
     def verbs(self) -> list[list[str]]:
-        """Return what each was asked, oldest first."""
         return [[asked.verb for asked in stub.asked] for stub in self.stubs]
 
     def nothing_left(self) -> bool:
@@ -72,10 +72,6 @@ class Several:
             or self.session.context.undos.under_way
             or self.session.context.holdings.in_use()
         )
-
-
-def later(seconds: float, callback: Callable[..., object], *args: object) -> None:
-    asyncio.get_running_loop().call_later(seconds, callback, *args)
 
 
 async def test_what_is_free_is_asked_for_at_once_and_counts_from_that() -> None:
@@ -247,31 +243,21 @@ async def test_a_lease_that_is_never_released_leaves_no_tokens_once_it_is_lost()
     assert not several.session.context.tokens
 
 
-def noting(several: Several) -> tuple[list[list[bool]], list[tuple[int, int]]]:
-    """Note for each stub whether it is to have its caller wait, and on what terms each is asked."""
-    waits: list[list[bool]] = [[] for _ in several.stubs]
-    wishes: list[tuple[int, int]] = []
-
-    def note(stub: ScriptedGrantor, waits: list[bool]) -> None:
-        grant = stub.grant
-
-        async def granting(request: Request) -> Granted | Queued | Busy:
-            waits.append(request.wait)
-            wishes.append((request.terms.permits, request.place.ticket))
-            assert stub.context.tokens[request.token] is request, "or a grant of it would be given back as nobody's"
-            return await grant(request)
-
-        stub.grant = granting  # type: ignore[method-assign]  # to see what it is asked for
-
-    for stub, noted in zip(several.stubs, waits, strict=True):
-        note(stub, noted)
-    return waits, wishes
-
-
 async def test_only_the_first_that_is_missing_is_waited_for_in_line() -> None:
     several = Several([7, 17], ["busy", "queued", "busy", "queued"], [5])
     several.stubs[0]._renewals = [False, True]
-    waits, _ = noting(several)
+
+    def noting(stub: ScriptedGrantor) -> list[bool]:
+        grant, waits = stub.grant, list[bool]()
+
+        async def granting(request: Request) -> Granted | Queued | Busy:
+            waits.append(request.wait)
+            return await grant(request)
+
+        stub.grant = granting  # type: ignore[method-assign]  # to see what it is asked for
+        return waits
+
+    waits = [noting(stub) for stub in several.stubs]
     later(15, lambda: several.stubs[1].hand_over(8))
     async with several.hold(ttl=30):
         assert clock() == 15
@@ -280,14 +266,14 @@ async def test_only_the_first_that_is_missing_is_waited_for_in_line() -> None:
 
 @pytest.mark.parametrize("wishes", [[(2, 0), (6, 1)], None])
 async def test_each_is_asked_for_with_its_own_permits_and_place(wishes: list[tuple[int, int]] | None) -> None:
-    several = Several([7], [8])
+    several = Several([After(1, 7)], [After(1, 8)])
     several.wishes = wishes
-    _, noted = noting(several)
+    known: list[bytes] = []
+    later(0.5, lambda: known.extend(several.session.context.tokens))
     async with several.hold():
-        assert noted == (wishes or [(1, 0), (1, 0)])
-
-
-# One fencing token for all.
+        asked = [request for stub in several.stubs for request in stub.requests]
+        assert [(request.terms.permits, request.place.ticket) for request in asked] == (wishes or [(1, 0), (1, 0)])
+        assert {request.token for request in asked} <= {*known}, "or a grant would be given back at once"
 
 
 async def test_a_sealed_lease_has_one_fencing_token_for_all() -> None:
@@ -308,35 +294,25 @@ async def test_a_sealed_lease_has_one_fencing_token_for_all() -> None:
     assert several.nothing_left()
 
 
-async def test_a_lease_of_several_names_that_cannot_be_sealed_is_given_back_and_begun_again() -> None:
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_a_grant_that_cannot_be_sealed_or_renewed_is_begun_again(sealed: bool) -> None:
     seals = [0, 60]
 
     async def seal(request: Request) -> int:
         return seals.pop(0)
 
-    several = Several([7, 17], [8, 18])
-    several.seal = seal
-    async with several.hold() as lease:
-        assert lease.fencing_tokens == {"a": 60, "b": 60}
-        for stub in several.stubs:
-            first, second = stub.tokens("grant")
-            assert stub.tokens("withdraw") == [first] != [second]
-    assert several.nothing_left()
-
-
-async def test_a_grant_of_several_names_that_cannot_be_completed_is_given_back_and_begun_again() -> None:
-    several = Several([7, 17], [After(20, 8), 18])
-    several.stubs[1]._renewals = [False, True]
+    several = Several([7, 17], [8 if sealed else After(20, 8), 18])
+    if sealed:
+        several.seal = seal
+    else:
+        several.stubs[1]._renewals = [False, True]
     async with several.hold(ttl=30) as lease:
-        assert clock() == 20
-        assert lease.fencing_tokens == {"a": 17, "b": 18}
+        assert clock() == (0 if sealed else 20)
+        assert lease.fencing_tokens == ({"a": 60, "b": 60} if sealed else {"a": 17, "b": 18})
         for stub in several.stubs:
             first, second = stub.tokens("grant")
             assert stub.tokens("withdraw") == [first] != [second]
     assert several.nothing_left()
-
-
-# Asked once.
 
 
 @pytest.mark.parametrize(("undone_in", "ttl", "seconds"), [(0.4, 30, 0.4), (math.inf, 30, 1.0), (math.inf, 0.5, 0.5)])
@@ -365,17 +341,6 @@ async def test_a_refusal_of_one_is_told_at_once_and_the_others_are_given_back(ti
         await several.acquire(timeout=timeout)
     assert clock() == 0
     assert several.nothing_left()
-
-
-async def test_a_caller_that_asks_once_for_all_and_gets_no_answer_of_one_part_gets_its_error() -> None:
-    several = Several([7], [RedisConnectionError("refused")])
-    with pytest.raises(RedisConnectionError, match="refused"):
-        await several.try_acquire()
-    await asyncio.sleep(1)
-    assert several.nothing_left()
-
-
-# What the caller is told, and when.
 
 
 async def test_the_error_of_one_part_is_raised_when_the_granted_parts_are_given_back() -> None:
@@ -409,9 +374,6 @@ async def test_a_time_out_while_one_part_does_not_answer_does_not_say_that_other
     with pytest.raises(RedisTimeoutError, match="did not answer"):
         await several.acquire(timeout=5)
     assert clock() >= 5
-
-
-# Replicas.
 
 
 def replicated(*delays: float, error: Exception | None = None) -> tuple[Several, list[object]]:
@@ -469,17 +431,3 @@ async def test_a_lease_that_ran_out_before_the_last_had_its_replicas_is_an_error
     with pytest.raises(RedisTimeoutError, match="ran out before replicas had it"):
         await several.acquire(ttl=30)
     assert several.nothing_left()
-
-
-@pytest.mark.parametrize("ends_after", [0.1, math.inf])
-async def test_a_release_of_several_names_quotes_what_redis_said_of_a_refused_name(ends_after: float) -> None:
-    """And not that the session has ended, or that Redis has not answered: it has."""
-    several = Several([7], [8])
-    several.stubs[1]._withdrawals = [ResponseError("NOPERM no permissions")]
-    lease = await several.acquire(ttl=30)
-    if ends_after < math.inf:
-        later(ends_after, several.session.close)
-    with pytest.raises(ResponseError, match="NOPERM"):
-        await lease.release()
-    several.session.close()
-    await asyncio.sleep(1)

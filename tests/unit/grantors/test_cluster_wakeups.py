@@ -142,7 +142,6 @@ async def test_names_with_one_channel_are_all_looked_after_and_it_is_left_with_t
 
 
 def router_of(nodes: Nodes) -> Router:
-    """Return what the session of the running loop sends by."""
     router = Session.of(nodes.client.nodes_manager).context.pipeline
     assert isinstance(router, Router)
     return router

@@ -113,8 +113,6 @@ def in_turn(endings: list[Ending]) -> list[After]:
 
 
 class Told:
-    """What was told, and when."""
-
     def __init__(self) -> None:
         self.all: list[Any] = []
 
@@ -126,9 +124,6 @@ LOST = RedisConnectionError("lost")
 
 
 REFUSED = NoPermissionError("refused")
-
-
-# One of them refused.
 
 
 @pytest.mark.parametrize(("endings", "needed", "told"), [
@@ -150,9 +145,6 @@ async def test_refusals_are_told_once_others_do_not_suffice(endings: list[Ending
     assert outcome is told[1]
     for stub in (home, *map(stub_of, parts)):
         stub.session.close()
-
-
-# All of them renewed.
 
 
 @pytest.mark.parametrize(("renewals", "needed", "told"), [
@@ -203,22 +195,23 @@ async def test_another_thread_renews_each_part_by_its_own_commands_for_the_serve
     assert by == [own, own, None, None]
 
 
-# All of them released.
-
-
-@pytest.mark.parametrize(("endings", "needed", "told"), [
-    ([True, True, True], 3, (0.3, True)), ([False, True, True], 3, (0.1, False)),
-    ([True, True, True], 2, (0.2, True)), ([False, False, True], 2, (0.2, False)),
-    ([True, False, True], 2, (0.3, True)),
+@pytest.mark.parametrize(("granted", "endings", "needed", "told"), [
+    (True, [True, True, True], 3, (0.3, True)), (True, [False, True, True], 3, (0.1, False)),
+    (True, [True, True, True], 2, (0.2, True)), (True, [False, False, True], 2, (0.2, False)),
+    (True, [True, False, True], 2, (0.3, True)), (False, [True, False, True], 1, (0.1, True)),
+    (False, [True, False, True], 2, (0.2, True)), (False, [True, False, True], 3, (0.3, True)),
 ])  # fmt: skip
-async def test_a_release_of_all_is_known_as_soon_as_possible(endings: list[Ending], needed: int, told: ToldAt) -> None:
+async def test_a_release_or_undo_of_all_is_known_as_soon_as_possible(
+    granted: bool, endings: list[Ending], needed: int, told: ToldAt
+) -> None:
     heard, again = Told(), Told()
     parts = parts_of(*in_turn(endings))
-    Whole(needed=needed).undo(made_of(parts, granted=True), heard)
+    Whole(needed=needed).undo(made_of(parts, granted=granted), heard)
     await asyncio.sleep(1)
     assert heard.all == [(pytest.approx(told[0]), told[1])]
-    Whole(needed=needed).undo(made_of(parts, granted=True), again)
+    Whole(needed=needed).undo(made_of(parts, granted=granted), again)
     assert again.all == [(1.0, told[1])], "what is released already is known"
+    assert [part.ended for part in parts] == endings
     assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
 
 
@@ -246,22 +239,6 @@ async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() 
     assert [part.ended for part in parts] == [True, True]
 
 
-# All of them undone.
-
-
-@pytest.mark.parametrize(("enough", "seconds"), [(1, 0.1), (2, 0.2), (3, 0.3)])
-async def test_an_undo_is_told_once_when_so_many_are_done(enough: int, seconds: float) -> None:
-    heard = Told()
-    parts = parts_of(After(0.1, True), After(0.2, False), After(0.3, True))
-    Whole(needed=enough).undo(made_of(parts), heard)
-    await asyncio.sleep(1)
-    assert heard.all == [(pytest.approx(seconds), True)]
-    Whole(needed=enough).undo(made_of(parts), heard)
-    assert heard.all[1:] == [(1.0, True)], "what is undone already is known"
-    assert [part.ended for part in parts] == [True, False, True]
-    assert [len(stub_of(part).times("withdraw")) for part in parts] == [1, 1, 1]
-
-
 async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:
     heard = Told()
     Whole().undo(made_of([]), heard)
@@ -283,9 +260,6 @@ async def test_a_part_that_cannot_be_reached_is_tried_for_as_long_as_it_may_last
 def stub_of(part: Part) -> ScriptedGrantor:
     assert isinstance(part.grantor, ScriptedGrantor)
     return part.grantor
-
-
-# Ballots of a few servers, for every order of their answers.
 
 
 def ballot_of(size: int, cast: list[str]) -> Ballot:

@@ -1,7 +1,7 @@
 """Votes in virtual time: what is asked of each server, when it is decided, and for how long it is tried."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -30,9 +30,6 @@ LONGEST_PAUSE = 0.3
 
 
 EVER = float("inf")
-
-
-# Each attempt.
 
 
 class Voter:
@@ -141,9 +138,6 @@ async def test_a_fencing_token_that_a_majority_refuses_is_raised_above_what_stan
         assert lease.fencing_token == 21
         numbers = [asked.arguments[1] for asked in voters[2].pool.asked if asked.what == "redlock_raise"]
         assert numbers == [b"7", b"21"]
-
-
-async def test_a_fencing_token_that_a_majority_accepts_is_given_though_a_server_refuses_it() -> None:
     async with quorum(Voter(), Voter(), Voter(**{"raise": 20})) as majority:
         assert (await acquire(majority)).fencing_token == 7
 
@@ -226,9 +220,6 @@ async def test_votes_leave_no_timers_behind() -> None:
         assert timers() < 20
 
 
-# What was granted in vain.
-
-
 @pytest.mark.parametrize(("undone", "ttl", "seconds"), [(Later(0.2, 1), 2, 0.2), (SILENCE, 30, 1), (SILENCE, 0.5, 0.5)])
 async def test_to_ask_a_quorum_once_gives_grants_back_first(undone: object, ttl: float, seconds: float) -> None:
     voters = [Voter(release=undone), Voter(grant=takes(1500)), Voter(grant=takes(900))]
@@ -273,9 +264,6 @@ async def test_a_lease_is_released_where_a_majority_says_that_it_was_live() -> N
             assert await lease.release() is expected, releases
 
 
-# A lease that is kept.
-
-
 async def test_a_lease_lives_for_as_long_as_a_majority_renews_it() -> None:
     voters = [Voter(), Voter(), Voter(renew=0)]
     async with quorum(*voters) as majority:
@@ -317,9 +305,6 @@ async def test_an_old_grant_without_a_majority_is_given_back_and_asked_for_again
             assert voter.tokens("release") == [first] != [second]
 
 
-# How long it is tried.
-
-
 def voting(*phases: tuple[float, object]) -> list[Voter]:
     """Return three servers, of which two vote in phases, each until a time, and the third never does."""
 
@@ -329,19 +314,25 @@ def voting(*phases: tuple[float, object]) -> list[Voter]:
     return [Voter(grant=vote), Voter(grant=vote), Voter(grant=BROKEN)]
 
 
-@pytest.mark.parametrize("wait", [True, False])
-async def test_too_few_answers_are_an_error_after_a_second_where_none_were_enough_before(wait: bool) -> None:
-    async with quorum(*voting((EVER, BROKEN))) as majority:
+@pytest.mark.parametrize(
+    ("servers", "wait", "seconds"),
+    [
+        (lambda: voting((EVER, BROKEN)), True, 1),
+        (lambda: voting((EVER, BROKEN)), False, 1),
+        (lambda: voting((0.5, takes(1000)), (EVER, BROKEN)), True, (0.5 + TTL)),
+        (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], True, TTL),
+        (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], False, 1),
+    ],
+    ids=["they never voted", "asked once", "enough had voted", "they do not agree", "asked once to agree"],
+)
+async def test_too_few_answers_are_an_error_after_a_second_or_after_a_ttl_where_there_were_enough_before(
+    servers: Callable[[], list[Voter]], wait: bool, seconds: float
+) -> None:
+    async with quorum(*servers()) as majority:
         with pytest.raises(QuorumError):
             await majority.grant(Request(TTL, 1, wait=wait))
-        assert 1 <= clock() <= 1 + LONGEST_PAUSE
-
-
-async def test_too_few_answers_are_an_error_after_a_ttl_where_there_were_enough_before() -> None:
-    async with quorum(*voting((0.5, takes(1000)), (EVER, BROKEN))) as majority:
-        with pytest.raises(QuorumError):
-            await majority.grant(Request(TTL, 1, wait=True))
-        assert 0.5 + TTL <= clock() <= 0.5 + TTL + 2 * LONGEST_PAUSE
+        pauses = 1 if seconds <= TTL else 2
+        assert seconds <= clock() <= seconds + pauses * LONGEST_PAUSE
 
 
 async def test_a_majority_that_says_busy_ends_the_time_in_which_too_few_answered() -> None:
@@ -413,9 +404,6 @@ async def test_servers_that_had_answered_are_waited_for_a_whole_ttl_though_a_scr
         assert 11 <= clock() <= 11 + LONGEST_PAUSE
 
 
-# What the caller is told when its time is over.
-
-
 @pytest.mark.parametrize("answers", [[7, takes(1500), SILENCE], [takes(900), takes(1500), takes(2500)]])
 async def test_a_caller_whose_time_is_over_is_told_when_a_majority_may_be_free(answers: list[object]) -> None:
     async with quorum(*(Voter(grant=answer) for answer in answers)) as majority:
@@ -450,9 +438,6 @@ async def test_a_caller_whose_time_is_over_while_servers_agree_is_not_told_that_
             await acquire(majority, ttl=30, timeout=0.2)
         for voter in voters:
             assert set(voter.tokens("release")) == set(voter.tokens("grant"))
-
-
-# Statistics.
 
 
 @pytest.mark.parametrize(("replies", "expected"), [
@@ -495,9 +480,6 @@ async def test_a_holder_is_named_by_a_server_that_knows_its_session() -> None:
         assert (holder.host, holder.pid) == ("orders-1", 42)
 
 
-# A loop that stands still, and slow servers.
-
-
 async def test_a_loop_that_stands_still_between_two_attempts_ends_no_session_of_theirs() -> None:
     """What was granted by then could not be released any more."""
     voters = [Voter(grant=(takes(100), 7)) for _ in range(3)]
@@ -511,14 +493,3 @@ async def test_a_loop_that_stands_still_between_two_attempts_ends_no_session_of_
 async def test_statistics_of_slow_servers_are_waited_for_as_long_as_a_vote_of_theirs() -> None:
     async with quorum(*(Voter(statistics=Later(0.9, [0, 3, 0])) for _ in range(3))) as majority:
         assert await majority.statistics(30) == (False, 3, 0)
-
-
-@pytest.mark.parametrize(("wait", "seconds"), [(True, TTL), (False, 1.0)])
-async def test_too_few_servers_that_agree_are_an_error_after_a_ttl_where_enough_had_answered_before(
-    wait: bool, seconds: float
-) -> None:
-    """A caller that does not wait gets it after a second."""
-    async with quorum(*(Voter(**{"raise": BROKEN}) for _ in range(3))) as majority:
-        with pytest.raises(QuorumError):
-            await majority.grant(Request(TTL, 1, wait=wait))
-        assert seconds <= clock() <= seconds + LONGEST_PAUSE

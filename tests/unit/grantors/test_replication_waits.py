@@ -19,8 +19,6 @@ from tests.support.virtual import clock
 
 
 class Write(Command):
-    """What is to be waited for."""
-
     name = "SET"
 
     def eval(self, args: Arguments) -> bytes:
@@ -28,8 +26,6 @@ class Write(Command):
 
 
 class Waiting:
-    """Writes, and waits until replicas have it."""
-
     def __init__(self, server: Answering) -> None:
         self.server = server
         self.replication = Replication(Server(server), asyncio.get_running_loop(), clock)

@@ -2,13 +2,11 @@
 
 import asyncio
 import gc
-import logging
 import math
 import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,12 +26,9 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.parts import Part
 from aiolocks._grantors.session import Session, _sessions
-from aiolocks._redis.pipeline import PendingCall
-from aiolocks._redis.scripts import PlainCommand
 from aiolocks._redis.urls import memory_client
 from aiolocks.testing import ScriptedGrantor
 from tests.support.answering import SILENCE, Answering, Asked, ended
-from tests.support.network import until
 from tests.support.virtual import clock
 
 IDLE = 0.5
@@ -69,19 +64,16 @@ def hold(server: Answering, **options: Any) -> Hold:
 
 
 def waiting(server: Answering) -> Request:
-    """Ask, and let it wait."""
     request = Request(30.0, 1, wait=True)
     _ = server.grantor().grant(request)
     return request
 
 
 def told(server: Answering, what: str) -> list[list[bytes]]:
-    """Return the arguments of each run of a script."""
     return [asked.arguments for asked in server.asked if asked.what == what]
 
 
 async def connected() -> bool:
-    """Whether a connection is still read."""
     await asyncio.sleep(0)
     return len(asyncio.all_tasks()) > 1
 
@@ -131,9 +123,6 @@ def test_two_threads_may_find_the_sessions_of_one_closed_loop_at_the_same_moment
             found.result(10)
     closed.both = None
     assert key not in _sessions
-
-
-# How long it lasts.
 
 
 async def test_a_session_ends_half_a_second_after_the_last_lease() -> None:
@@ -215,9 +204,6 @@ async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
     assert ended(session)
 
 
-# What ends with it.
-
-
 async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> None:
     server = granting(lock_release=SILENCE)
     session = Session.of(server)
@@ -242,24 +228,6 @@ async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> Non
     tried = len(server.tried)
     await asyncio.sleep(60)
     assert len(server.tried) == tried
-
-
-async def test_its_end_is_awaited_no_more_once_it_has_come() -> None:
-    session = Session.of(granting())
-    for _ in range(3):
-        session.context.schedule_idle_close()
-    assert our_timers()
-    session.close()
-    assert not our_timers()
-
-
-async def test_an_undo_that_comes_after_the_end_is_of_no_use() -> None:
-    session = Session.of(granting())
-    grantor = ScriptedGrantor(session=session)
-    session.close()
-    release = session.context.undo(grantor, Request(30.0, 1, wait=True), clock() + 30)
-    with pytest.raises(RedisConnectionError, match="the session has ended"):
-        release.outcome()
 
 
 async def test_a_task_of_ours_that_has_ended_is_forgotten() -> None:
@@ -288,20 +256,6 @@ async def test_what_has_ended_does_not_wait_for_the_end_of_its_loop() -> None:
     assert not [one for one in loop._asyncgens if one.ag_frame is not None]
 
 
-@pytest.mark.parametrize("watchdog", ["task", "thread"])
-def test_renewals_end_with_it(watchdog: str) -> None:
-    async def main() -> None:
-        client = memory_client("memory://")
-        lease = await Lock(client, "orders", watchdog=watchdog).acquire()  # type: ignore[arg-type]
-        assert threading.active_count() == before + (watchdog == "thread")
-        assert lease.held
-        Session.of(client.connection_pool).close()
-        assert threading.active_count() == before
-
-    before = threading.active_count()
-    asyncio.run(main())
-
-
 def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
     async def main() -> None:
         session = Session.of(granting())
@@ -318,9 +272,6 @@ def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
         session.close()
 
     asyncio.run(main())
-
-
-# What is delivered.
 
 
 async def test_a_lease_that_no_caller_here_wants_is_given_back_once_and_for_as_long_as_it_lasts() -> None:
@@ -341,23 +292,6 @@ async def test_a_lease_that_no_caller_here_wants_is_given_back_once_and_for_as_l
     await asyncio.sleep(1)
     assert ended(session)
     assert not session.context.undos.under_way
-
-
-async def test_a_session_ends_once_a_lease_that_its_caller_dropped_is_remembered_no_more() -> None:
-    """Until another TTL after it has lapsed, `lock.release()` says that it was lost."""
-    server = granting()
-    session = Session.of(server)
-
-    async def drop() -> None:
-        await Lock(server.client(), "orders", ttl=3).acquire()
-
-    await asyncio.create_task(drop())
-    gc.collect()
-    with pytest.warns(ResourceWarning, match="dropped without being released"):
-        await asyncio.sleep(5)
-    assert not ended(session)
-    await asyncio.sleep(2)
-    assert ended(session)
 
 
 async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
@@ -386,9 +320,6 @@ async def test_all_callers_of_one_name_stand_in_one_queue() -> None:
     other.close()
 
 
-# Polling.
-
-
 def queueing(**others: object) -> Answering:
     return granting(lock_grant=[b"queued", 7, 20_000, 0, 0, 0], lock_recheck=[0, 20_000, 0, 0, [7], 0], **others)
 
@@ -405,26 +336,6 @@ async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.Log
         await asyncio.sleep(0)
     assert len(caplog.messages) == 2
     assert all("lacks the rights" in message and "in 1 s" in message for message in caplog.messages)
-
-
-async def test_a_session_woken_again_rechecks_at_once_under_its_own_name(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "aiolocks")
-    server = queueing()
-    session = Session.of(server)
-    waiting(server)
-    await asyncio.sleep(0.5)
-    session.servers.wakeups[0].poll("they are deaf", rights=False)
-    assert told(server, "lock_recheck")[-1][0].startswith(b"poll250-"), "at once as well"
-    await asyncio.sleep(0.3)
-    call = PendingCall(PlainCommand("PUBSUB", "NUMSUB"), (), lambda *_: None, 1.0, None, None)
-    session.servers.wakeups[0]._counted(call, [b"channel", 1])
-    assert told(server, "lock_recheck")[-1][0] == session.context.id
-    assert "woken again" in caplog.text
-    session.close()
-    await asyncio.sleep(0)
-
-
-# Whose it is.
 
 
 def test_outside_of_a_loop_there_is_none() -> None:
@@ -500,44 +411,6 @@ def test_a_loop_that_was_closed_is_not_kept_by_what_its_tasks_held() -> None:
     asyncio.run(begin_another())
     gc.collect()
     assert tasks[0]() is None
-
-
-@pytest.mark.redis
-@pytest.mark.asyncio
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-async def test_a_forked_child_keeps_neither_the_leases_nor_the_connections_of_its_parent(redis: Redis) -> None:
-    """The server would not notice the parent's end while the child lives, and take its waiters for alive."""
-    lock, before = Lock(redis, "orders"), len(await redis.client_list())
-    lease, session = await lock.acquire(), Session.of(redis.connection_pool)
-    waiter = asyncio.get_running_loop().create_task(lock.acquire(), context=Context())
-    channel = session.grantor(Keys("aiolocks:", "lock", "orders")).channel()
-    await until(lambda: session.servers.wakeups[0].subscriber.listening(channel, session.context.clock()))
-    said, saying = os.pipe()
-    over, ending = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(ending)
-            facts = (session.context.closed, session.context.forked, lease.held, bool(_sessions))
-            os.write(saying, b"%d%d%d%d" % facts)
-            os.read(over, 1)
-        finally:
-            os._exit(0)
-    try:
-        assert os.read(said, 4) == b"1100"
-        assert not ended(session)
-        waiter.cancel()
-        await lease.release()
-        session.close()
-        async with asyncio.timeout(15):
-            while len(await redis.client_list()) > before:
-                await asyncio.sleep(0.002)
-    finally:
-        os.close(ending)
-        os.waitpid(child, 0)
-        for end in (said, saying, over):
-            os.close(end)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -71,7 +71,6 @@ async def waiting(hub: Hub) -> AsyncIterator[Session]:
 
 
 def began(hub: Hub) -> float:
-    """Return when the session said for the first time that it polls."""
     return next(asked.at for asked in hub.asked if any(word.startswith(b"poll") for word in asked.words))
 
 
@@ -85,12 +84,10 @@ def assert_tried_after(hub: Hub, pauses: list[float], since: float = 0.0) -> Non
 
 async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute(hub: Hub) -> None:
     hub.allows = False
-    with hearing() as heard:
-        async with waiting(hub):
-            await asyncio.sleep(130)
-            assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
-            assert hub.polled()
-    assert list(heard) == [Event("polling", "", "", 1.0)], "with the time until it tries"
+    async with waiting(hub):
+        await asyncio.sleep(130)
+        assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
+        assert hub.polled()
 
 
 async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(hub: Hub) -> None:
@@ -118,8 +115,9 @@ async def test_a_polling_session_is_notified_once_its_subscription_is_found(capl
         assert len(caplog.messages) == 2
 
 
-async def test_a_session_that_begins_to_poll_emits_an_event_with_the_seconds_until_it_subscribes_again() -> None:
-    hub = Hub()
+async def test_a_session_that_begins_to_poll_emits_an_event_with_the_seconds_until_it_subscribes_again(
+    hub: Hub,
+) -> None:
     hub.allows = False
     with hearing() as heard:
         async with waiting(hub):

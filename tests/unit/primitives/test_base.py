@@ -1,8 +1,6 @@
 """What every primitive knows of its client: which server is behind it, and what it is called."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
 
 import pytest
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
@@ -81,23 +79,3 @@ def test_release_before_anything_was_asked_begins_nothing() -> None:
             await Lock(Redis(port=1), "orders:42").release()
 
     asyncio.run(release())
-
-
-@pytest.mark.asyncio
-async def test_a_block_that_is_destroyed_after_its_loop_is_kept_nowhere() -> None:
-    async def holding(lock: Lock) -> AsyncGenerator[None]:
-        async with lock:
-            yield
-
-    def cut_off() -> bool:
-        loop = asyncio.new_event_loop()
-        lock = Lock(memory_client("memory://"), "cut off")
-        generator = holding(lock)
-        loop.run_until_complete(anext(generator))
-        loop.close()
-        with contextlib.suppress(StopIteration):
-            generator.aclose().send(None)
-        return bool(lock._kept)
-
-    kept = await asyncio.to_thread(cut_off)
-    assert not kept

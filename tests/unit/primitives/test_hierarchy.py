@@ -1,6 +1,5 @@
 """Paths in virtual time: what is asked of the server at each level, and how all come to one fencing token."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,7 +32,6 @@ class Server:
         return HierarchicalLock(self.pool.client(), path, **options)
 
     def wishes(self) -> list[tuple[bytes, int, int]]:
-        """Return of each request its key, its mode and its ticket."""
         asked = self.pool.runs("modes_grant")
         return [(each.keys[0], int(each.arguments[2]), int(each.arguments[3])) for each in asked]
 
@@ -55,9 +53,7 @@ ROOT, TABLE, ROW, SIBLING = (
 @pytest.mark.parametrize(("word", "above", "mode"), [
     ("read", INTENT_SHARED, SHARED), ("write", INTENT_EXCLUSIVE, EXCLUSIVE),
 ])  # fmt: skip
-async def test_the_levels_above_are_held_by_intention_and_all_are_asked_for_behind_the_others(
-    word: str, above: int, mode: int
-) -> None:
+async def test_levels_above_are_held_by_intention_behind_all_others(word: str, above: int, mode: int) -> None:
     async with serving() as server:
         async with getattr(server.at("shop/orders/42"), word):
             pass
@@ -131,13 +127,3 @@ async def test_a_path_is_locked_where_a_holder_is_in_the_way_at_its_end_or_above
     server = Answering(lambda asked: [0, 0, 0, 0, 0, 0, replies[asked.keys[0]]])
     assert await getattr(HierarchicalLock(server.client(), "shop/orders"), word).locked() == locked
     await server.close()
-
-
-async def test_what_a_task_might_wait_for_itself_for_is_refused_before_anything_is_asked() -> None:
-    async with serving() as server, server.at("shop/orders").read:
-        wanted, before = server.at("shop/orders/42").write, len(server.pool.asked)
-        with pytest.raises(RuntimeError, match="might wait for itself"):
-            await wanted.acquire()
-        assert await wanted.try_acquire() is None
-        assert len(server.pool.asked) == before
-        await (await asyncio.create_task(wanted.acquire())).release()

@@ -40,9 +40,6 @@ class Server:
         await self.pool.close()
 
 
-# Upgrades.
-
-
 async def test_a_bad_time_out_of_an_upgrade_is_an_error_but_of_a_reader_s_its_mode_is() -> None:
     async with aclosing(Server()) as server:
         async with server.rw().read as reader:
@@ -73,7 +70,7 @@ async def test_an_upgrade_is_asked_for_before_all_others(timeout: float | None, 
     ({"acquire_timeout": 5}, {"timeout": 0.3}, False),
     ({}, {}, True),
 ])  # fmt: skip
-async def test_an_upgrade_waits_for_its_time_out_or_else_for_that_of_its_lease(
+async def test_an_upgrade_waits_for_its_time_out_or_that_of_its_lease(
     terms: dict[str, Any], words: dict[str, Any], granted: bool
 ) -> None:
     async with aclosing(Server(upgrades=(Later(0.6, 9), Later(0.6, 9)))) as server:
@@ -133,9 +130,6 @@ async def test_a_lease_past_its_longest_hold_can_be_upgraded_for_as_long_as_it_l
             async with lease.upgrade() as alone:
                 assert alone.held
             assert lease.held
-
-
-# Downgrades.
 
 
 @pytest.mark.parametrize(("ttl", "count"), [(4.0, 3), (100.0, 4)])

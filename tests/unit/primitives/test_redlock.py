@@ -43,9 +43,7 @@ async def close(several: list[Answering]) -> None:
         ([[1, 7, KEPT_MS], [1, 7, KEPT_MS], [0, 0, 0]], Statistics("orders", 1, 0, 0, 7, 1, KEPT_UNTIL)),
     ],
 )
-async def test_a_redlock_is_held_on_most_servers_and_has_no_queue(
-    standing: list[list[int] | Exception], expected: Statistics
-) -> None:
+async def test_a_redlock_is_held_on_most_servers(standing: list[list[int] | Exception], expected: Statistics) -> None:
     several = servers(*standing)
     lock = Redlock([server.client() for server in several], "orders")
     assert await lock.statistics() == expected

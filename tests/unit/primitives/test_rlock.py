@@ -62,9 +62,6 @@ def stranger(work: Any) -> "asyncio.Task[Any]":
     return asyncio.create_task(work, context=Context())
 
 
-# Who shares what.
-
-
 async def test_locks_of_two_names_or_at_two_servers_have_two_leases() -> None:
     async with aclosing(Server()) as one, aclosing(Server()) as other:
         orders, stock, elsewhere = one.lock("orders"), one.lock("stock"), other.lock("orders")
@@ -103,27 +100,6 @@ async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_re
         assert not await lost.release()
 
 
-async def test_a_child_waits_for_what_its_parent_took_after_it_had_started_the_child() -> None:
-    async with aclosing(Server()) as server:
-        async with server.lock("stock"):
-            child = asyncio.create_task(waits_for(server.lock("orders"), 1))
-        lease = await server.lock("orders").acquire()
-        await asyncio.sleep(2)
-        assert await child
-        await lease.release()
-
-
-async def waits_for(lock: RLock, seconds: float) -> bool:
-    """Ask for *lock* in a while, and return whether that waits."""
-    await asyncio.sleep(seconds)
-    waiter = asyncio.create_task(lock.acquire())
-    await asyncio.sleep(1)
-    waits = not waiter.done()
-    waiter.cancel()
-    await asyncio.wait([waiter])
-    return waits
-
-
 async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_after_other_holders() -> None:
     async with aclosing(Server()) as server:
         with pytest.raises(LeaseLostError):
@@ -133,9 +109,6 @@ async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_aft
                 await (await stranger(server.lock().acquire())).release()
                 gc.collect()
                 await server.lock().acquire()
-
-
-# By hand, and by blocks.
 
 
 @pytest.mark.parametrize("how", ["block", "hold", "inner block", "inner hold"])
@@ -154,22 +127,6 @@ async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: 
                 await lock.release()
             assert lease.held
         assert server.asked() == ["grant", "release"]
-
-
-async def test_what_was_tried_for_can_be_released_by_name_as_often_as_it_was_had() -> None:
-    async with aclosing(Server()) as server:
-        lock = server.lock()
-        assert await lock.try_acquire() is not None
-        assert await lock.try_acquire() is not None
-        await lock.release()
-        assert server.asked() == ["grant"]
-        await lock.release()
-        assert server.asked() == ["grant", "release"]
-        with pytest.raises(RuntimeError):
-            await lock.release()
-
-
-# The one lease.
 
 
 async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:
@@ -205,9 +162,7 @@ async def test_a_block_in_another_goes_on_after_a_loss_if_it_says_so() -> None:
             assert outer.lost
 
 
-async def test_the_end_of_a_lease_that_is_not_renewed_is_one_warning_in_a_block_and_none_by_hand(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_the_end_of_an_unrenewed_lease_is_a_warning_in_a_block_alone(caplog: pytest.LogCaptureFixture) -> None:
     async with aclosing(Server()) as server:
         lease = await server.lock("invoices", ttl=10, renew=False).acquire()
         async with server.lock(ttl=10, renew=False, on_lost="flag") as in_block:

@@ -14,8 +14,6 @@ from aiolocks._primitives import semaphore as _semaphore
 from tests.support.answering import SILENCE, Answering, Asked
 from tests.support.virtual import clock
 
-NOBODY = Redis(port=1)
-
 
 class Scraper:
     """A server that answers requests for permits with what comes next, and all else with a yes."""
@@ -35,9 +33,6 @@ class Scraper:
     def semaphore(self, limit: int, **options: Any) -> Semaphore:
         return Semaphore(self.server.client(), "scraper", limit, **options)
 
-    def permits(self) -> list[int]:
-        return [int(asked.arguments[2]) for asked in self.server.runs("semaphore_grant")]
-
     def limits(self) -> list[tuple[int, int]]:
         """Return which limit each request named, and whether it declared that."""
         each = [asked.arguments[-2:] for asked in self.server.runs("semaphore_grant")]
@@ -54,36 +49,6 @@ def queued(limit: int) -> list[object]:
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-# What is asked.
-
-
-async def test_one_permit_is_asked_for_without_further_words() -> None:
-    async with aclosing(Scraper(7)) as scraper:
-        semaphore = scraper.semaphore(3)
-        async with semaphore:
-            pass
-        async with semaphore.hold():
-            pass
-        await semaphore.acquire()
-        assert await semaphore.try_acquire() is not None
-        assert scraper.permits() == [1, 1, 1, 1]
-        async with semaphore.hold(permits=3):
-            pass
-        await semaphore.acquire(permits=2)
-        await semaphore.try_acquire(permits=3)
-        assert scraper.permits()[4:] == [3, 2, 3]
-
-
-async def test_a_limit_is_declared_by_the_first_request_and_by_no_later_one() -> None:
-    async with aclosing(Scraper(granted(), 8)) as scraper:
-        semaphore = scraper.semaphore(3)
-        for _ in range(3):
-            await semaphore.acquire()
-        await scraper.semaphore(3).acquire()
-        await scraper.semaphore(5).acquire()
-        assert scraper.limits() == [(3, 1), (3, 0), (3, 0), (3, 0), (5, 1)]
 
 
 async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_request_but_by_the_next() -> None:
@@ -116,9 +81,6 @@ async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_
         await scraper.semaphore(5).acquire()
         await scraper.semaphore(4).acquire()
         assert scraper.limits() == [(3, 0), (5, 0), (4, 1)]
-
-
-# What is learned.
 
 
 async def test_a_declaration_that_changed_the_limit_in_force_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

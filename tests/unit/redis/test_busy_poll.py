@@ -28,8 +28,6 @@ class Asked:
 
 
 class Night:
-    """The loop and the clock of a vigil."""
-
     def __init__(self, processors: int | None = 2) -> None:
         self.now = 100.0
         self.due: list[Callable[[], None]] = []
@@ -62,11 +60,16 @@ def night() -> Night:
     return night
 
 
-def test_a_loop_turns_until_the_reply_has_come(night: Night) -> None:
+def test_a_loop_turns_until_the_reply_has_come_and_again_for_a_later_request(night: Night) -> None:
     asked = night.ask()
     assert [night.turn(), night.turn(), night.turn()] == [1, 1, 1]
     asked.receiver = None
     assert night.turn() == 0
+    night.ask().receiver = None
+    assert night.turn() == 0
+    night.hear()
+    night.ask()
+    assert night.turn() == 1
 
 
 def test_a_loop_sleeps_when_the_reply_does_not_come_soon(night: Night) -> None:
@@ -84,14 +87,6 @@ def test_a_loop_turns_for_the_newest_of_several_requests_and_once_for_all(night:
     first.receiver = None
     assert night.turn() == 1
     night.now += 0.9 * SOON
-    assert night.turn() == 1
-
-
-def test_a_loop_turns_again_for_a_later_request(night: Night) -> None:
-    night.ask().receiver = None
-    assert night.turn() == 0
-    night.hear()
-    night.ask()
     assert night.turn() == 1
 
 
@@ -116,9 +111,6 @@ def test_each_turn_gives_way_to_others_that_want_the_processor(night: Night, mon
     for turns in range(1, 4):
         night.turn()
         assert len(given_way) == turns
-
-
-# On how many processors.
 
 
 def stays_awake() -> bool:

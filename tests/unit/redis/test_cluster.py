@@ -28,8 +28,6 @@ LOW, MIDDLE, HIGH = b"b", b"c", b"a"
 
 
 class Answers:
-    """What calls were answered, oldest first, and when."""
-
     def __init__(self) -> None:
         self.all: list[object] = []
         self.at: list[float] = []
@@ -52,15 +50,11 @@ async def router_of(nodes: Nodes, *ports: int) -> AsyncGenerator[Router]:
 
 
 async def ask(router: Router, base: bytes, *, wait: float = 0.5) -> object:
-    """Return what a call about *base* was answered."""
     answers = Answers()
     router.route(base).submit(RUN, (), answers, 5)
     await asyncio.sleep(wait)
     [answer] = answers.all
     return answer
-
-
-# Which node.
 
 
 async def test_calls_go_to_the_node_that_has_their_slot() -> None:
@@ -133,9 +127,6 @@ async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> 
     assert await ask(router, LOW) == 2
     router.close()
     await asyncio.sleep(0)
-
-
-# A slot that is being moved.
 
 
 async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking() -> None:
@@ -241,9 +232,6 @@ async def test_what_a_node_cannot_do_just_now_is_asked_again_by_the_lock(refusal
     assert timers() == 0
 
 
-# What is asked anew.
-
-
 async def test_the_slots_are_asked_for_five_times_a_second_at_most() -> None:
     nodes = Nodes(1, 2)
     async with router_of(nodes) as router:
@@ -315,30 +303,25 @@ async def test_what_waits_for_a_node_that_is_gone_follows_its_slot() -> None:
         assert answers.all == [2]
 
 
-async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone() -> None:
-    nodes = Nodes(1, 2, 3)
-    nodes.give(HIGH, 2)
-    async with router_of(nodes) as router:
-        await ask(router, LOW)
-        nodes[1].refuses = True
-        nodes.owners = [3 if owner == 1 else owner for owner in nodes.owners]
-        nodes[1].cut()
-        await asyncio.sleep(1)
-        assert await ask(router, LOW) == 3
-        assert await ask(router, HIGH) == 2
-
-
-async def test_another_node_is_asked_for_the_slots_of_a_node_that_cannot_serve_them() -> None:
+@pytest.mark.parametrize("gone", [True, False])
+async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone_or_cannot_serve_them(gone: bool) -> None:
     """A primary that is cut off from the others, and not from us, names itself for ever."""
     nodes = Nodes(1, 2, 3)
     nodes.give(HIGH, 2)
     async with router_of(nodes) as router:
         await ask(router, LOW)
-        nodes.knows[1, "CLUSTER"] = nodes.slots()
+        if not gone:
+            nodes.knows[1, "CLUSTER"] = nodes.slots()
+            nodes.does = lambda node, asked: ClusterDownError("The cluster is down") if node.port == 1 else node.port
         nodes.owners = [3 if owner == 1 else owner for owner in nodes.owners]
-        nodes.does = lambda node, asked: ClusterDownError("The cluster is down") if node.port == 1 else node.port
-        assert isinstance(await ask(router, LOW), NotNowError)
+        if gone:
+            nodes[1].refuses = True
+            nodes[1].cut()
+            await asyncio.sleep(1)
+        else:
+            assert isinstance(await ask(router, LOW), NotNowError)
         assert [await ask(router, LOW) for _ in range(5)] == [3] * 5
+        assert await ask(router, HIGH) == 2
 
 
 async def test_closing_leaves_no_timer_and_opens_nothing() -> None:

@@ -91,34 +91,8 @@ async def test_a_connection_that_the_server_closed_behind_its_handshake_is_no_li
 
 
 @pytest.mark.asyncio
-@pytest.mark.redis
-async def test_a_notice_that_answers_no_request_is_not_taken_for_a_reply(redis_url: str) -> None:
-    """Under RESP3 a server sends such between two replies; taken for one, each later reply would be another's."""
-    lost: list[Exception] = []
-
-    async def ask(*commands: str) -> list[object]:
-        replies: list[object] = []
-        for command in commands:
-            link.send(pack(tuple(command.split())), replies.append)
-        async with asyncio.timeout(5):
-            while len(replies) < len(commands):
-                await asyncio.sleep(0.001)
-        return replies
-
-    async with Redis.from_url(redis_url, protocol=3) as client:
-        link = await open_connection(Server(client.connection_pool), None, lost.append)
-        try:
-            assert await ask("CLIENT TRACKING ON", "GET k") == [b"OK", None]
-            for number in range(3):  # with each change comes a notice of what was read before
-                assert await ask(f"SET k {number}", "GET k") == [b"OK", b"%d" % number]
-            assert await ask("DEL k", "GET k") == [1, None]
-            assert not lost
-        finally:
-            link.close()
-
-
-@pytest.mark.asyncio
 async def test_a_notice_before_or_behind_a_reply_leaves_the_reply_to_its_caller(tmp_path: Path) -> None:
+    """Under RESP3 a server sends such between two replies; taken for one, each later reply would be another's."""
     path = str(tmp_path / "redis.sock")
     notice = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
     hello = b"%1\r\n$5\r\nproto\r\n:3\r\n"

@@ -17,7 +17,7 @@ from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.guard import guard
 from aiolocks._engine.lease import Lease, state_of
 from aiolocks._engine.request import Granted, Request
-from tests.support.answering import SILENCE, Answering, Later, insist, session_of
+from tests.support.answering import SILENCE, Answering, insist, session_of
 from tests.support.pipelines import pipeline_in
 from tests.support.virtual import clock
 
@@ -39,9 +39,6 @@ def patience(times: list[float], *, paused: bool) -> list[float]:
     return [round(gap - (retry_delay(TTL, at) if paused else 0), 6) for at, gap in enumerate(gaps, 1)]
 
 
-# Of what is not answered.
-
-
 async def test_patience_doubles_with_each_silence_up_to_the_longest_wait() -> None:
     async with session_of(Answering(lambda asked: 1)) as session:
         after = pipeline_in(session.context).patience_after
@@ -57,14 +54,6 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
             await asking(server).acquire(Lease)
         assert clock() == REPLY_TIMEOUT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
-
-
-async def test_a_server_whose_answers_take_longer_than_the_first_patience_grants_all_the_same() -> None:
-    server = Answering(lambda asked: Later(3.0, 7) if asked.what == "lock_grant" else 1)
-    async with session_of(server):
-        lease = await asking(server).acquire(Lease)
-        assert (lease.fencing_token, clock()) == (7, 6)
-        await lease.release()
 
 
 async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
@@ -94,9 +83,6 @@ async def test_what_is_insisted_on_is_waited_for_longer_after_each_silence() -> 
         with pytest.raises(RedisTimeoutError):
             await insist(server.grantor(), until=60)
         assert patience(server.times("lock_statistics"), paused=True)[:5] == [1, 2, 4, 8, REPLY_TIMEOUT]
-
-
-# Of what cannot be asked.
 
 
 async def test_an_attempt_to_connect_is_given_longer_after_each_that_hung_until_one_succeeds() -> None:

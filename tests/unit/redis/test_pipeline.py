@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,8 +41,6 @@ class Echo(Command):
 
 
 class Answers:
-    """Takes the answers to calls, each once."""
-
     def __init__(self) -> None:
         self.all: dict[Any, list[object]] = {}
 
@@ -114,9 +112,6 @@ async def test_what_is_held_back_by_a_link_that_is_full_waits_for_as_long_as_tha
     commands.close()
 
 
-# In virtual time, with a server that answers as the test says.
-
-
 class Noted(Command):
     """A command of one word, which notes how often it was sent whole."""
 
@@ -131,15 +126,22 @@ class Noted(Command):
 
 
 @asynccontextmanager
-async def scripted(server: Answering) -> AsyncIterator[tuple[Pipeline, list[str]]]:
-    """Have commands that go to *server*, and what is heard of links that were lost."""
+async def scripted(
+    answer: Callable[[Asked], object] = lambda asked: asked.what,
+) -> AsyncIterator[tuple[Answering, Pipeline, "Outcomes", list[str]]]:
+    """Have a server that answers so, commands that go to it, their outcomes, and what is heard of lost links."""
     lost: list[str] = []
+    server = Answering(answer)
     commands = Pipeline(Server(server), asyncio.get_running_loop(), clock, lambda: lost.append("lost"))
     try:
-        yield commands, lost
+        yield server, commands, Outcomes(), lost
     finally:
         commands.close()
         await asyncio.sleep(0)
+
+
+def silent_to_a(asked: Asked) -> object:
+    return SILENCE if asked.what == "a" else asked.what
 
 
 def said(reply: object) -> str:
@@ -164,8 +166,7 @@ LATE = "TimeoutError: Timeout reading from Redis: no reply in time"
 
 
 async def test_what_was_sent_whole_goes_by_its_digest_from_then_on_over_the_same_link() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    async with scripted(server) as (commands, lost):
+    async with scripted() as (server, commands, outcomes, lost):
         for name in ("a", "b"):
             ask(commands, outcomes, name)
             await asyncio.sleep(1)
@@ -187,8 +188,7 @@ async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_wh
     def answer(asked: Asked) -> object:
         return Later(0.5, NoScriptError("NOSCRIPT No matching script.") if "digest" in asked.what else asked.what)
 
-    server, outcomes = Answering(answer), Outcomes()
-    async with scripted(server) as (commands, lost):
+    async with scripted(answer) as (server, commands, outcomes, lost):
         ask(commands, outcomes, "a")
         await asyncio.sleep(1)
         outcomes.clear()
@@ -207,8 +207,7 @@ async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_wh
 
 async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_not_know_it() -> None:
     """What undoes it is behind it already."""
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    async with scripted(server) as (commands, _):
+    async with scripted() as (server, commands, outcomes, _):
         ask(commands, outcomes, "a")
         await asyncio.sleep(1)
         outcomes.clear()
@@ -221,9 +220,8 @@ async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_n
 
 
 async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_nothing_and_never_leaves() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    server.hangs = True
-    async with scripted(server) as (commands, _):
+    async with scripted() as (server, commands, outcomes, _):
+        server.hangs = True
         given_up, other = ask(commands, outcomes, "a"), ask(commands, outcomes, "b", unsent=50)
         given_up.abandon()
         assert list(outcomes) == ["a"]
@@ -239,8 +237,7 @@ async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_noth
 
 
 async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() -> None:
-    server, outcomes = Answering(lambda asked: Later(1, asked.what)), Outcomes()
-    async with scripted(server) as (commands, _):
+    async with scripted(lambda asked: Later(1, asked.what)) as (_, commands, outcomes, _):
         await asyncio.sleep(0)
         ask(commands, outcomes, "first")
         await asyncio.sleep(2)
@@ -268,8 +265,7 @@ async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it
     def answer(asked: Asked) -> object:
         return Later(0.5, reply if asked.what == "a" else asked.what)
 
-    server, outcomes = Answering(answer), Outcomes()
-    async with scripted(server) as (commands, lost):
+    async with scripted(answer) as (server, commands, outcomes, lost):
         calls: list[object] = []
         commands.submit(Noted("a"), (), lambda _, reply: calls.append(reply), 5, "a")
         ask(commands, outcomes, "b")
@@ -290,9 +286,11 @@ async def test_a_refusal_leaves_the_link_as_it_is_and_quotes_no_arguments() -> N
         "b": "OOM command not allowed",
         "c": "BUSY Redis is busy running a script.",
     }
-    server = Answering(lambda asked: ResponseError(refusals[asked.what]) if asked.what in refusals else asked.what)
-    outcomes = Outcomes()
-    async with scripted(server) as (commands, lost):
+
+    def answer(asked: Asked) -> object:
+        return ResponseError(refusals[asked.what]) if asked.what in refusals else asked.what
+
+    async with scripted(answer) as (server, commands, outcomes, lost):
         replies: list[object] = []
         for name in refusals:
             commands.submit(Noted(name), (), lambda _, reply: replies.append(reply), 5)
@@ -305,13 +303,9 @@ async def test_a_refusal_leaves_the_link_as_it_is_and_quotes_no_arguments() -> N
     assert len(server.connections) == 1
 
 
-# How long it waits.
-
-
 async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_is_given_up() -> None:
-    server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
-    await asyncio.sleep(100)
-    async with scripted(server) as (commands, lost):
+    async with scripted(silent_to_a) as (server, commands, outcomes, lost):
+        await asyncio.sleep(100)
         ask(commands, outcomes, "first")
         await asyncio.sleep(1)
         ask(commands, outcomes, "a", patience=3)
@@ -327,8 +321,7 @@ async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_i
 
 
 async def test_each_reply_starts_the_patience_of_the_calls_behind_it_again() -> None:
-    server, outcomes = Answering(lambda asked: Later(0.9 * int(asked.what), asked.what)), Outcomes()
-    async with scripted(server) as (commands, lost):
+    async with scripted(lambda asked: Later(0.9 * int(asked.what), asked.what)) as (server, commands, outcomes, lost):
         for number in range(1, 21):
             ask(commands, outcomes, str(number), patience=1)
         await asyncio.sleep(30)
@@ -342,10 +335,9 @@ async def test_each_reply_starts_the_patience_of_the_calls_behind_it_again() -> 
 
 
 async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no_longer() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    server.hangs = True
-    await asyncio.sleep(100)
-    async with scripted(server) as (commands, _):
+    async with scripted() as (server, commands, outcomes, _):
+        server.hangs = True
+        await asyncio.sleep(100)
         ask(commands, outcomes, "by patience", patience=0.5, unsent=None)
         ask(commands, outcomes, "soon", patience=50, unsent=1.0)
         ask(commands, outcomes, "later", patience=0.5, unsent=50)
@@ -357,8 +349,7 @@ async def test_a_call_that_finds_no_link_waits_for_one_as_long_as_it_says_and_no
 
 async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_of_silence() -> None:
     async def given_up_at(*others: float) -> float:
-        outcomes = Outcomes()
-        async with scripted(Answering(lambda asked: SILENCE)) as (commands, _):
+        async with scripted(lambda asked: SILENCE) as (_, commands, outcomes, _):
             at = clock()
             for number, patience in enumerate(others):
                 ask(commands, outcomes, f"other {number}", patience)
@@ -375,13 +366,9 @@ async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_
     assert await given_up_at(5, 0.6) == pytest.approx(0.6)
 
 
-# Connecting, and ending.
-
-
 async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    server.refuses = True
-    async with scripted(server) as (commands, lost):
+    async with scripted() as (server, commands, outcomes, lost):
+        server.refuses = True
         for name in ("a", "b"):
             ask(commands, outcomes, name)
         await asyncio.sleep(1)
@@ -396,8 +383,7 @@ async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -
 
 
 async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_again() -> None:
-    server, outcomes = Answering(lambda asked: SILENCE if asked.what == "a" else asked.what), Outcomes()
-    async with scripted(server) as (commands, _):
+    async with scripted(silent_to_a) as (server, commands, outcomes, _):
         ask(commands, outcomes, "a")
         await asyncio.sleep(1)
         commands.close()
@@ -417,9 +403,8 @@ async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_agai
 
 
 async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_repeated() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    server.hangs = True
-    async with scripted(server) as (commands, _):
+    async with scripted() as (server, commands, outcomes, _):
+        server.hangs = True
         ask(commands, outcomes, "a")
         await asyncio.sleep(1)
         commands.close()
@@ -434,9 +419,8 @@ async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_
 
 async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_asked_again() -> None:
     """Before Python 3.12 `wait_for` swallows many a cancellation."""
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    server.hangs = server.deaf = True
-    async with scripted(server) as (commands, _):
+    async with scripted() as (server, commands, outcomes, _):
+        server.hangs = server.deaf = True
         ask(commands, outcomes, "a")
         await asyncio.sleep(1)
         commands.close()
@@ -453,9 +437,8 @@ async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_as
 
 
 async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_asked_again_but_once() -> None:
-    server = Answering(lambda asked: asked.what)
-    own = server.connection_kwargs["retry"]
-    async with scripted(server) as (commands, _):
+    async with scripted() as (server, commands, _, _):
+        own = server.connection_kwargs["retry"]
         once, usual = commands.retry_policy(once=True), commands.retry_policy()
         assert isinstance(once, Retry)
         assert once is not own
@@ -470,11 +453,7 @@ async def test_the_policy_of_the_client_is_copied_and_what_is_ridden_out_is_aske
         assert default.get_retries() == 7
 
 
-# What there is no room for.
-
-
 async def link_of(commands: Pipeline, outcomes: Outcomes) -> Any:
-    """Return the link over which a first call went."""
     links: list[Any] = []
 
     def arguments(call: PendingCall, link: Connection) -> Arguments:
@@ -492,8 +471,7 @@ def room(commands: Pipeline, link: Any, *, full: bool) -> None:
 
 
 async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    async with scripted(server) as (commands, lost):
+    async with scripted() as (server, commands, outcomes, lost):
         link = await link_of(commands, outcomes)
         room(commands, link, full=True)
         held_back, given_up = ask(commands, outcomes, "a", patience=0.5, unsent=5), ask(commands, outcomes, "b")
@@ -516,8 +494,7 @@ async def test_what_a_full_link_has_no_room_for_is_held_back_and_can_be_given_up
 
 
 async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its_time_has_come() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    async with scripted(server) as (commands, lost):
+    async with scripted() as (_, commands, outcomes, lost):
         room(commands, await link_of(commands, outcomes), full=True)
         ask(commands, outcomes, "a", patience=2)
         await asyncio.sleep(10)
@@ -526,8 +503,7 @@ async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its
 
 
 async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> None:
-    server, outcomes = Answering(lambda asked: asked.what), Outcomes()
-    async with scripted(server) as (commands, _):
+    async with scripted() as (server, commands, outcomes, _):
         for took, round_trip, patience, undo_patience in [
             (0.055, 0.055, 1.0, 0.25),
             (0.1, 0.1, 1.0, 0.4),

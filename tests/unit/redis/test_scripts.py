@@ -33,11 +33,13 @@ def test_a_command_is_what_packing_it_gives(token: bytes) -> None:
     assert commands.evalsha((token, *TERMS)) == packed(token, *TERMS)
 
 
-def test_each_set_of_terms_has_its_own_bytes() -> None:
+def test_each_set_of_terms_has_its_own_bytes_and_keys() -> None:
     commands = named()
     for ttl_ms in (*range(1, 30), 1):
         terms = (ttl_ms, *TERMS[1:])
         assert commands.evalsha((b"a" * 33, *terms)) == packed(b"a" * 33, *terms)
+    for terms in (TERMS, (TERMS[0], 60_000, *TERMS[2:])):
+        assert named().evalsha((b"a" * 33, *terms)) == packed(b"a" * 33, *terms)
 
 
 NAMES = [b"a", b"}", b"%s %d", b"$2\r\n", "\N{EURO SIGN}".encode(), b"x" * 3000, *(b"lock:{%d}" % n for n in range(12))]
@@ -49,11 +51,6 @@ def test_a_name_gets_its_own_bytes_however_long_it_is(name: bytes) -> None:
         script = NamedScript(SCRIPT, one)
         for token in (b"a" * 33, b"short", b"b" * 33):
             assert script.evalsha((token, *TERMS)) == packed(token, *TERMS, name=one)
-
-
-def test_a_late_request_is_kept_out_only_by_a_release_that_has_a_tombstone() -> None:
-    for terms in (TERMS, (TERMS[0], 60_000, *TERMS[2:])):
-        assert named().evalsha((b"a" * 33, *terms)) == packed(b"a" * 33, *terms)
 
 
 def test_names_of_one_length_share_templates_and_those_are_bounded() -> None:

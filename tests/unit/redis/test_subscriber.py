@@ -24,8 +24,6 @@ def confirmed(asked: Asked) -> object:
 
 
 class Heard:
-    """What a session would be told."""
-
     def __init__(self) -> None:
         self.grants: list[tuple[bytes, int, int, bytes]] = []
         self.subscribed = self.forbidden = 0
@@ -59,10 +57,7 @@ def pauses(times: list[float]) -> list[float]:
     return [round(later - sooner, 6) for sooner, later in pairwise(times)]
 
 
-# Since when.
-
-
-async def test_a_subscriber_listens_once_its_subscription_is_confirmed_and_not_before() -> None:
+async def test_a_subscriber_listens_while_its_subscription_is_confirmed_and_its_connection_not_lost() -> None:
     """What was handed over to others before that is no sign of a subscription that is dead."""
     server = Answering(lambda asked: Later(3, confirmed(asked)))
     async with wakeups_of(server) as wakeups:
@@ -75,21 +70,15 @@ async def test_a_subscriber_listens_once_its_subscription_is_confirmed_and_not_b
         assert wakeups.listening(CHANNEL, 3.0)
         assert not wakeups.listening(CHANNEL, 2.9), "it was on its way then"
         assert not wakeups.listening(OTHER, clock())
-    assert not wakeups.listening(CHANNEL, clock())
-
-
-async def test_a_subscriber_listens_no_more_once_its_connection_is_lost_until_it_is_confirmed_again() -> None:
-    server = Answering(lambda asked: Later(3, confirmed(asked)))
-    async with wakeups_of(server) as wakeups:
-        await asyncio.sleep(10)
         server.cut()
         await asyncio.sleep(2)
         assert len(server.times("SUBSCRIBE")) == 2
-        assert not wakeups.listening(CHANNEL, clock())
-        assert not wakeups.listening(CHANNEL, 9.0)
+        for moment in (clock(), 3.5):
+            assert not wakeups.listening(CHANNEL, moment)
         await asyncio.sleep(2)
         assert wakeups.listening(CHANNEL, clock())
-        assert not wakeups.listening(CHANNEL, 9.0)
+        assert not wakeups.listening(CHANNEL, 3.5)
+    assert not wakeups.listening(CHANNEL, clock())
 
 
 async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_caller_that_asks_again() -> None:
@@ -102,9 +91,6 @@ async def test_a_subscription_that_is_not_confirmed_in_time_is_made_again_for_a_
         wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         assert wakeups.listening(CHANNEL, clock())
-
-
-# When it connects.
 
 
 @pytest.mark.parametrize("hurried", [False, True])
@@ -148,7 +134,7 @@ async def test_a_connection_alone_is_no_reason_to_begin_the_pauses_again(reply: 
             assert len(server.tried) == tried + 1
 
 
-async def test_another_channel_is_subscribed_to_over_the_same_connection() -> None:
+async def test_another_channel_is_subscribed_to_over_the_same_connection_and_both_over_a_new_one() -> None:
     server, heard = Answering(lambda asked: Later(3, confirmed(asked))), Heard()
     async with wakeups_of(server, heard=heard) as wakeups:
         await asyncio.sleep(20)
@@ -161,19 +147,9 @@ async def test_another_channel_is_subscribed_to_over_the_same_connection() -> No
         assert wakeups.listening(CHANNEL, clock())
         assert wakeups.listening(OTHER, clock())
         assert heard.subscribed == 2
-
-
-async def test_a_new_connection_subscribes_to_all_channels() -> None:
-    server = Answering(lambda asked: None)
-    async with wakeups_of(server) as wakeups:
-        wakeups.listen(OTHER)
-        await asyncio.sleep(1)
         wakeups.reconnect()
         await asyncio.sleep(1)
-        assert [set(asked.words) for asked in server.asked] == [{b"SUBSCRIBE", CHANNEL, OTHER}] * 2
-
-
-# What it hears.
+        assert set(server.asked[-1].words) == {b"SUBSCRIBE", CHANNEL, OTHER}
 
 
 async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -> None:
@@ -202,9 +178,6 @@ async def test_a_subscriber_that_is_refused_does_not_try_until_asked(error: Exce
         wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         assert wakeups.listening(CHANNEL, clock())
-
-
-# Its end.
 
 
 async def test_once_closed_it_is_gone_until_asked_again() -> None:
@@ -268,12 +241,6 @@ async def test_a_connection_that_is_made_or_refused_after_the_end_changes_nothin
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def cancel_all_others() -> None:
-    """Do as `asyncio.run` does at its end."""
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
-
-
 @pytest.mark.parametrize("hangs", [True, False])
 async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(hangs: bool) -> None:
     """It is about to end; if not, the next re-check asks to listen."""
@@ -281,7 +248,8 @@ async def test_a_loop_that_cancels_all_tasks_is_not_asked_for_a_new_connection(h
     server.hangs = hangs
     async with wakeups_of(server) as wakeups:
         await asyncio.sleep(1)
-        cancel_all_others()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()  # as `asyncio.run` does at its end
         await asyncio.sleep(10)
         assert len(server.tried) == 1
         server.hangs = False

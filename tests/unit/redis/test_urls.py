@@ -35,7 +35,6 @@ def test_sentinels_have_credentials_of_their_own_and_the_same_tls() -> None:
 
 
 def attempts_of(url: str) -> int | None:
-    """Return how often its client would try again."""
     retry: Any = client_of(url).get_retry()
     return None if retry is None else retry._retries
 
