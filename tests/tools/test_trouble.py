@@ -1,4 +1,4 @@
-"""Leases that are lost by name, and outages of the server in memory, as tests make them."""
+"""The trouble that tests make: a clock that they move, leases that they lose, outages of the server in memory."""
 
 import asyncio
 import threading
@@ -12,34 +12,60 @@ from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, sy
 from aiolocks.testing import Clock, lose, lose_name, outage
 from tests.support.heard import hearing
 from tests.support.network import until
+from tests.support.primitives import as_a_stranger, queued
 
 pytest_plugins = ["aiolocks.testing.plugin"]
 
 
-# A loss by name.
+# The clock.
 
 
 @pytest.mark.asyncio
-async def test_the_body_of_a_lease_lost_by_its_name_is_stopped_and_the_next_waiter_has_the_name(
-    locks: LockManager,
+async def test_leases_and_waiters_follow_the_clock(locks: LockManager, clock: Clock) -> None:
+    async with locks.lock("orders:42", ttl=10) as renewed:
+        await clock.advance(600)
+        assert renewed.held
+        assert renewed.remaining() > 5
+    lease = await locks.lock("orders:42", ttl=10, renew=False).acquire()
+    patient = asyncio.create_task(locks.lock("orders:42").acquire())
+    hasty = asyncio.create_task(locks.lock("orders:42").acquire(timeout=5))
+    await clock.advance(6)
+    assert not patient.done()
+    with pytest.raises(AcquireTimeoutError):
+        await hasty
+    await clock.advance(3)
+    assert lease.held
+    await clock.advance(2)
+    assert lease.lost
+    await clock.advance(1)
+    assert (await patient).fencing_token > lease.fencing_token
+
+
+@pytest.mark.asyncio
+async def test_a_clock_goes_on_only_moves_no_other_server_s_time_and_is_made_before_the_first_lock(
+    locks: LockManager, clock: Clock
 ) -> None:
-    async def work() -> None:
-        async with locks.lock("orders:42"):
-            await asyncio.sleep(3600)
+    with pytest.raises(ValueError, match="never goes back"):
+        await clock.advance(-1)
+    with pytest.raises(TypeError, match="memory://"):
+        Clock(LockManager.from_url("redis://localhost"))
+    async with locks.lock("orders:42"):
+        with pytest.raises(RuntimeError, match="before the first lock"):
+            Clock(locks)
 
-    working = asyncio.create_task(work())
-    await until_held(locks)
-    waiter = asyncio.create_task(locks.lock("orders:42").acquire())
-    lose_name(locks, "orders:42", "the test says so")
+
+# A loss.
+
+
+@pytest.mark.asyncio
+async def test_the_next_waiter_has_the_name_of_a_lost_lease(locks: LockManager) -> None:
     with pytest.raises(LeaseLostError, match="the test says so"):
-        await working
+        async with locks.lock("orders:42"):
+            waiter = as_a_stranger(locks.lock("orders:42").acquire())
+            await queued(locks.lock("orders:42"), 1)
+            lose_name(locks, "orders:42", "the test says so")
+            await asyncio.sleep(3600)
     await (await waiter).release()
-
-
-async def until_held(locks: LockManager) -> None:
-    async with asyncio.timeout(10):
-        while not await locks.lock("orders:42").locked():
-            await asyncio.sleep(0)
 
 
 HELD: dict[str, Callable[[LockManager], Any]] = {
@@ -61,28 +87,20 @@ HELD: dict[str, Callable[[LockManager], Any]] = {
 async def test_of_every_kind_blocks_and_leases_by_hand_are_lost(kind: str, locks: LockManager) -> None:
     held = HELD[kind](locks)
     async with locks.lock("orders:7") as other:
-        with pytest.raises(LeaseLostError, match="by a test"):
-            async with held:
-                lose_name(locks, "orders:42")
-                await asyncio.sleep(3600)
-        lease = await held.acquire(timeout=1)
-        lose_name(locks, "orders:42")
-        assert lease.lost
-        await (await held.acquire(timeout=1)).release()
+        for lost in (lose, lambda lease: lose_name(locks, "orders:42")):
+            with pytest.raises(LeaseLostError, match="by a test"):
+                async with held as lease:
+                    lost(lease)
+                    await asyncio.sleep(3600)
+            lease = await held.acquire(timeout=1)
+            lost(lease)
+            assert lease.lost
+            await (await held.acquire(timeout=1)).release()
         assert other.held
 
 
 @pytest.mark.asyncio
-async def test_all_holds_of_a_reentrant_lock_are_lost_and_its_name_is_free(locks: LockManager) -> None:
-    rlock = locks.rlock("orders:42")
-    leases = [await rlock.acquire() for _ in range(3)]
-    lose_name(locks, "orders:42")
-    assert all(lease.lost for lease in leases)
-    assert not await rlock.locked()
-
-
-@pytest.mark.asyncio
-async def test_every_holder_of_a_semaphore_is_lost_through_whichever_manager(locks: LockManager) -> None:
+async def test_every_hold_of_a_name_is_lost_through_whichever_manager(locks: LockManager) -> None:
     mine, others = LockManager.from_url("memory://shop"), LockManager.from_url("memory://shop")
     leases = [await each.semaphore("scraper", 5).acquire() for each in (mine, others, others)]
     elsewhere = await locks.semaphore("scraper", 5).acquire()
@@ -90,6 +108,11 @@ async def test_every_holder_of_a_semaphore_is_lost_through_whichever_manager(loc
     assert [lease.lost for lease in leases] == [True] * 3
     assert elsewhere.held
     await elsewhere.release()
+    rlock = locks.rlock("orders:42")
+    leases = [await rlock.acquire() for _ in range(3)]
+    lose_name(locks, "orders:42")
+    assert all(lease.lost for lease in leases)
+    assert not await rlock.locked()
 
 
 @pytest.mark.asyncio
@@ -219,12 +242,6 @@ async def test_a_waiter_gives_up_when_its_time_is_over_or_the_outage_lasts_a_ttl
 
 @pytest.mark.asyncio
 async def test_what_was_released_meanwhile_is_free_when_the_outage_is_over(locks: LockManager, clock: Clock) -> None:
-    with outage(locks):
-        pass
-    with pytest.raises(RedisConnectionError):
-        async with locks.lock("orders:42", ttl=60):
-            with outage(locks):
-                await locks.client.get("orders:42")
     async with locks.lock("orders:42", ttl=60):
         outer = outage(locks)
         outer.__enter__()
