@@ -6,14 +6,16 @@ What waits here blocks, for seconds: a test whose event loop must go on meanwhil
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Self, final
+from functools import partial
+from typing import Any, final
 
 from redis import ResponseError
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
-from tests.support.sentinels import QUICK_REPLICATION
+from tests.support.sentinels import QUICK_REPLICATION, role_of
 from tests.support.servers import RedisServer, ServerError, reserved_port, wait_while
 
 _OK_WITHIN = 30.0
@@ -49,7 +51,7 @@ class _Node:
 
 
 @final
-class ClusterSet:
+class ClusterSet(AbstractContextManager["ClusterSet"]):
     """Run a Redis Cluster: *primaries* that share the slots evenly, and *replicas*, one after the other for each.
 
     Redis needs three primaries to replace one that is dead. *node_timeout*: seconds until a node is suspected to be.
@@ -89,7 +91,9 @@ class ClusterSet:
             for number, node in enumerate(nodes):
                 self._introduce(node, nodes[number + 1 :])
             for number, node in enumerate(nodes[primaries:]):
-                self._replicate(node, nodes[number % primaries])
+                name = self._ids[nodes[number % primaries]]
+                wait_while(partial(_ignorance, node, name), _OK_WITHIN)
+                _ask(node, "REPLICATE", name)
             self.wait_until_ok()
         except BaseException:
             self.stop()
@@ -99,10 +103,8 @@ class ClusterSet:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
-    @property
-    def tcp_url(self) -> str:
-        """The same: there is no other way in."""
-        return self.url
+    tcp_url = url
+    """The same: there is no other way in."""
 
     def client(self, **options: Any) -> RedisCluster:
         nodes = [ClusterNode("127.0.0.1", server.port) for server in self.servers if server.answering]
@@ -231,7 +233,7 @@ class ClusterSet:
     def remove(self, server: RedisServer) -> None:
         """End a node for good, and have all others forget it."""
         others = [other for other in self._answering() if other is not server]
-        if any(self.primary_of(first) is server for first in self._first_slots()):
+        if self._own(server).slots:
             raise ServerError(f"the one at {server.port} still has slots; move them first")
         self._end(server)
         name = self._ids.pop(server)
@@ -249,9 +251,6 @@ class ClusterSet:
         """End all nodes, and remove their directories. May be called again."""
         for server in self.servers:
             self._end(server)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -281,11 +280,6 @@ class ClusterSet:
         for other in others:
             _ask(server, "MEET", "127.0.0.1", other.port)
 
-    def _replicate(self, replica: RedisServer, primary: RedisServer) -> None:
-        name = self._ids[primary]
-        wait_while(lambda: "" if name in _view(replica) else "its primary is not known yet", _OK_WITHIN)
-        _ask(replica, "REPLICATE", name)
-
     def _answering(self) -> list[RedisServer]:
         return [server for server in self.servers if server.answering]
 
@@ -299,10 +293,6 @@ class ClusterSet:
         """Return whether *server* is a primary, and its slots are nobody else's by a later epoch."""
         own = self._own(server)
         return "master" in own.flags and all(self.primary_of(first) is server for first, _ in own.slots)
-
-    def _first_slots(self) -> set[int]:
-        views = (_view(server) for server in self._answering())
-        return {first for view in views for node in view.values() for first, _ in node.slots}
 
     def _defect(self) -> str:
         answering = self._answering()
@@ -349,6 +339,10 @@ def _view(server: RedisServer) -> dict[str, _Node]:
     return {node.id: node for node in nodes}
 
 
+def _ignorance(server: RedisServer, name: str) -> str:
+    return "" if name in _view(server) else f"the one at {server.port} does not know {name} yet"
+
+
 def _node(words: list[str]) -> _Node:
     name, _, flags, primary, _, _, epoch, link, *slots = words
     ranges = [one.partition("-") for one in slots if not one.startswith("[")]  # in brackets: those that are open
@@ -363,8 +357,7 @@ def _node(words: list[str]) -> _Node:
 
 
 def _replication_defect(server: RedisServer) -> str:
-    operator: Any = server.operator
-    role = list(operator.execute_command("ROLE"))
+    role = role_of(server)
     in_sync = role[0] == b"master" or role[3] == b"connected"
     return "" if in_sync else f"the replica at {server.port} is not in sync: {role}. "
 

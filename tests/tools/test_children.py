@@ -18,7 +18,7 @@ _SERVING = """
 import time
 from tests.support.servers import RedisServer
 with RedisServer() as server:
-    print(server._running().pid, flush=True)
+    print(server.pid, flush=True)
     time.sleep(60)
 """
 
