@@ -95,13 +95,12 @@ class Row:
 
     @property
     def queue(self) -> bool:
-        """Whether waiters wait in line, first come, first served. At several servers they cannot: lines could wait for
-        each other."""
+        """Whether waiters wait in line: not at several servers, whose lines could wait for each other."""
         return self.kind.queued
 
     @property
     def guards(self) -> bool:
-        """Whether its leases guard commands. They do not if no single server knows of them."""
+        """Whether its leases guard commands: only if a single server knows of them."""
         return self.kind.guards
 
     @property
@@ -225,33 +224,17 @@ def _each(rows: Iterable[Row]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", list(rows), ids=str, indirect=True)
 
 
+# A promise in which places matter is asked of every row that keeps it; the others, of the rows with one place.
 each_with_a_queue = _each(WITH_A_QUEUE)
-"""For promises to those who wait in line; the next two as well."""
-
 limited_rows_with_a_queue = _each(row for row in ROWS if row.queue)
-
 every_row_with_a_queue = _each(row for row in EVERY_ROW if row.queue)
-
 every_row = _each(EVERY_ROW)
-"""For promises in which places matter; the others are asked of the rows with one place."""
-
-not_reentrant = _each(row for row in ROWS if not row.reentrant)
-"""For what happens to a task that asks once more for what it has."""
-
-one_place_not_reentrant = _each(row for row in ROWS if not row.reentrant and row.places == 1)
-"""The same, if it takes but one lease."""
-
 limited_rows = _each(ROWS)
-"""For promises that leases of one name exclude each other, in the end."""
-
 exclusive_rows = _each(row for row in ROWS if row.places == 1)
-"""For promises that one lease excludes all others of its name."""
-
+not_reentrant = _each(row for row in ROWS if not row.reentrant)
+one_place_not_reentrant = _each(row for row in ROWS if not row.reentrant and row.places == 1)
 handed_on_rows = _each(row for row in EVERY_ROW if row.kind.handed_on)
-"""For promises about leases that go from one process to another."""
-
 exclusive_handed_on_rows = _each(row for row in ROWS if row.kind.handed_on and row.places == 1)
-"""The same, where one lease excludes all others."""
 
 
 @final
