@@ -2,14 +2,11 @@
 
 Left out, it is redis-py's default client on the unix socket, and the in-memory server's besides.
 
-By `sentinel` the session's server is the primary that three Sentinels name, and all else is as ever.
+By `sentinel` the session's server is the primary that three Sentinels name.
 
-By `cluster` the session's `server` is a `ClusterSet` of three primaries without replicas, which are emptied, and looked
-through for leftovers, together. A test that needs more of `server` than `flush`, `url` and `servers` cannot be run
-there: it has no socket and no `operator`, as no one node sees all keys, connections or channels. Its URLs begin with
-`redis+cluster://`, which `LockManager.from_url` understands and `Redis.from_url` does not: clients are made by the
-fixtures `client`, `stranger` and `redis`, by `plain_client`, or of a URL by `client_at`. A test that cannot do without
-one server that sees all takes the fixture `one_server`, and is skipped there.
+By `cluster` it is a `ClusterSet` of three primaries, which are emptied, and looked through for leftovers, together. It
+has no socket and no `operator`: a test that needs one server that sees all takes the fixture `one_server`, and is
+skipped. `Redis.from_url` does not understand its URL: clients are made by fixtures, `plain_client` or `client_at`.
 """
 
 import os
