@@ -147,8 +147,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     def wait_until_electable(self, server: RedisServer) -> None:
         """Return when *server* can be elected again: four node timeouts after the last time, or 4 s.
 
-        Before, Redis counts the votes that it got then once more, and does not ask for others: it becomes a primary
-        that the others do not accept, and if the real one is dead, that stays so.
+        Before, Redis counts its old votes once more, and it becomes a primary that the others do not accept.
         """
         time.sleep(max(0.0, self._elected.get(server, 0.0) + self._votes_last - time.monotonic()))
 
@@ -206,10 +205,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
             operator.execute_command("MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *some)
 
     def end_move(self, slot: int) -> None:
-        """Move the keys that are left, and give the slot to the new node.
-
-        A node whose last slot this was becomes a replica of the new one, as Redis has it.
-        """
+        """Move the keys that are left, and give the slot to the new node. A node without slots becomes its replica."""
         while keys := self.keys_to_move(slot):
             self.migrate(keys)
         source, to = self._moves.pop(slot)
@@ -242,9 +238,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
             _ask(other, "FORGET", name)
 
     def wait_until_ok(self) -> None:
-        """Return when every node that runs says that the Cluster is well and is known to all others for what it is,
-        and every replica is in sync.
-        """
+        """Return when each node that runs says that all is well, all others know its role, and replicas are in sync."""
         wait_while(self._defect, _OK_WITHIN)
 
     def stop(self) -> None:
@@ -276,7 +270,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
             one.close()
 
     def _introduce(self, server: RedisServer, others: Iterable[RedisServer]) -> None:
-        """Have *server* meet *others*: each one, as the rumour of a node takes seconds."""
+        """Have *server* meet each of *others*, as the rumour of a node takes seconds."""
         for other in others:
             _ask(server, "MEET", "127.0.0.1", other.port)
 

@@ -26,6 +26,7 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors import session as _session
 from aiolocks._grantors.wait_queue import WaitQueue
 from aiolocks._primitives import semaphore as _semaphore
+from aiolocks._primitives.base import Acquirable
 from aiolocks._redis import busy_poll as _busy_poll
 from aiolocks._redis.clients import pool_of
 from aiolocks._redis.cluster import Node, Router
@@ -33,8 +34,8 @@ from aiolocks._redis.pipeline import Pipeline
 from aiolocks.testing import FaultProxy, JumpingLoop
 from aiolocks.testing._resp import Pairing, Scanner
 
-__all__ = ["Acquiring", "Pairing", "Scanner"]
-"""The type of what `acquire()` returns; and the proxy's reading of the protocol, for another proxy of the tests."""
+__all__ = ["Acquirable", "Acquiring", "Pairing", "Scanner"]
+"""The class of all primitives; what `acquire()` returns; the proxy's reading of the protocol, for another proxy."""
 
 
 def _session_of(client: Any) -> _session.Session:

@@ -7,7 +7,6 @@ import asyncio
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import Any, final
 
 import pytest
@@ -66,9 +65,7 @@ class OfAsyncio:
         self._blocks.setdefault(asyncio.current_task(), []).append(held)
         return held
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._blocks[asyncio.current_task()].pop().release()
 
     async def locked(self) -> bool:

@@ -3,23 +3,19 @@
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
-from types import TracebackType
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeVar, final
 
 import pytest
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from aiolocks import HierarchicalLock, Holder, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore, Statistics
+from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
 from aiolocks._core.kinds import KINDS, Kind
-from tests.support import kinds
+from tests.support import inside, kinds
 from tests.support.clients import CHOSEN
-from tests.support.inside import Acquiring
 from tests.support.lateness import bounded
 from tests.support.virtual import clock
 
@@ -38,29 +34,8 @@ SOON = 0.3
 """Seconds of a timeout that is meant to run out. It includes connecting and being told that others are in the way."""
 
 
-class Acquirable(Protocol):
-    """What every row offers."""
-
-    @property
-    def name(self) -> str: ...
-    async def __aenter__(self) -> Lease: ...
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None: ...
-    def hold(self, *, timeout: float | None = ...) -> AbstractAsyncContextManager[Lease]: ...
-    def acquire(self, *, timeout: float | None = ...) -> Acquiring: ...
-    def try_acquire(self) -> Coroutine[Any, Any, Lease | None]: ...
-    async def release(self) -> None: ...
-    def locked(self) -> Coroutine[Any, Any, bool]: ...
-    async def statistics(self) -> Statistics: ...
-    async def holders(self) -> tuple[Holder, ...]: ...
-    async def revoke(
-        self, *, fencing_token: int | None = ..., force: bool = ..., timeout: float | None = ...,
-        reason: str | None = ...,
-    ) -> tuple[Holder, ...]: ...  # fmt: skip
-    async def adopt(self, text: str | bytes) -> Lease: ...
-    async def touch(self, text: str | bytes, ttl: float | timedelta | None = ...) -> int | None: ...
-    async def drop(self, text: str | bytes) -> bool: ...
+Acquirable = inside.Acquirable
+"""What every row offers."""
 
 
 @dataclass(frozen=True, slots=True)
