@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
@@ -27,27 +26,6 @@ _KEYS_AT_ONCE = 100
 
 _BUS = 10_000
 """How far above its port a node talks to the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A line of CLUSTER NODES: what one node knows of another, or of itself."""
-
-    id: str
-    flags: frozenset[str]
-    primary: str
-    """Of which it is a replica; "-" if of none."""
-    epoch: int
-    connected: bool
-    slots: tuple[tuple[int, int], ...]
-    """The first and the last of each range."""
-
-    def has(self, slot: int) -> bool:
-        return any(first <= slot <= last for first, last in self.slots)
-
-    @property
-    def role(self) -> tuple[object, ...]:
-        return "master" in self.flags, self.primary, self.slots
 
 
 @final
@@ -124,7 +102,10 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     def primary_of(self, slot: int) -> RedisServer:
         """Return the primary of *slot*, by the latest that a node knows; it may be down."""
         claims = {
-            (node.epoch, node.id) for server in self._answering() for node in _view(server).values() if node.has(slot)
+            (int(node["epoch"]), name)
+            for server in self._answering()
+            for name, node in _view(server).items()
+            if _has(node, slot)
         }
         if not claims:
             raise ServerError(f"slot {slot} is nobody's")
@@ -154,7 +135,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     def replica_of(self, server: RedisServer) -> RedisServer:
         """Return a replica that runs and says that it is one of *server*'s, which may be down."""
         for other in self._answering():
-            if self._own(other).primary == self._ids[server]:
+            if self._own(other)["master_id"] == self._ids[server]:
                 return other
         raise ServerError(f"the one at {server.port} has no replica")
 
@@ -219,7 +200,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     def add_primary(self) -> RedisServer:
         """Start one more node, without slots, and return it once all nodes know it."""
         others = self._answering()
-        epoch = max(node.epoch for server in others for node in _view(server).values())
+        epoch = max(int(node["epoch"]) for server in others for node in _view(server).values())
         server = self._start()
         _ask(server, "SET-CONFIG-EPOCH", epoch + 1)
         self._introduce(server, others)
@@ -229,7 +210,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     def remove(self, server: RedisServer) -> None:
         """End a node for good, and have all others forget it."""
         others = [other for other in self._answering() if other is not server]
-        if self._own(server).slots:
+        if self._own(server)["slots"]:
             raise ServerError(f"the one at {server.port} still has slots; move them first")
         self._end(server)
         name = self._ids.pop(server)
@@ -277,16 +258,16 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     def _answering(self) -> list[RedisServer]:
         return [server for server in self.servers if server.answering]
 
-    def _own(self, server: RedisServer) -> _Node:
+    def _own(self, server: RedisServer) -> dict[str, Any]:
         return _view(server)[self._ids[server]]
 
     def _is_primary(self, server: RedisServer) -> bool:
-        return "master" in self._own(server).flags
+        return _is_primary(self._own(server))
 
     def _prevails(self, server: RedisServer) -> bool:
         """Return whether *server* is a primary, and its slots are nobody else's by a later epoch."""
         own = self._own(server)
-        return "master" in own.flags and all(self.primary_of(first) is server for first, _ in own.slots)
+        return _is_primary(own) and all(self.primary_of(int(slots[0])) is server for slots in own["slots"])
 
     def _defect(self) -> str:
         answering = self._answering()
@@ -299,9 +280,10 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
                 return f"the one at {server.port} knows of {len(view)} nodes of {len(self._ids)}"
             for other in answering:
                 node, itself = view[self._ids[other]], views[other][self._ids[other]]
-                if not node.connected or node.flags & {"fail", "fail?", "handshake", "noaddr"}:
-                    return f"for the one at {server.port}, {other.port} is {set(node.flags)}"
-                if node.role != itself.role:
+                if not node["connected"] or {"fail", "fail?", "handshake", "noaddr"} & set(node["flags"].split(",")):
+                    return f"for the one at {server.port}, {other.port} is {node['flags']}"
+                roles = [(_is_primary(one), one["master_id"], one["slots"]) for one in (node, itself)]
+                if roles[0] != roles[1]:
                     return f"the one at {server.port} does not know what became of {other.port}"
         return "".join(map(_replication_defect, answering))
 
@@ -327,27 +309,22 @@ def _text(reply: Any) -> str:
     return reply.decode() if isinstance(reply, bytes) else str(reply)
 
 
-def _view(server: RedisServer) -> dict[str, _Node]:
-    """Return what *server* knows of each node, by its id."""
-    nodes = [_node(line.split()) for line in _text(_ask(server, "NODES")).splitlines()]
-    return {node.id: node for node in nodes}
+def _view(server: RedisServer) -> dict[str, dict[str, Any]]:
+    """Return what *server* knows of each node, by its id, as redis-py reads CLUSTER NODES."""
+    operator: Any = server.operator
+    return {node["node_id"]: node for node in operator.cluster("NODES").values()}
+
+
+def _is_primary(node: dict[str, Any]) -> bool:
+    return "master" in node["flags"].split(",")
+
+
+def _has(node: dict[str, Any], slot: int) -> bool:
+    return any(int(slots[0]) <= slot <= int(slots[-1]) for slots in node["slots"])
 
 
 def _ignorance(server: RedisServer, name: str) -> str:
     return "" if name in _view(server) else f"the one at {server.port} does not know {name} yet"
-
-
-def _node(words: list[str]) -> _Node:
-    name, _, flags, primary, _, _, epoch, link, *slots = words
-    ranges = [one.partition("-") for one in slots if not one.startswith("[")]  # in brackets: those that are open
-    return _Node(
-        name,
-        frozenset(flags.split(",")),
-        primary,
-        int(epoch),
-        link == "connected",
-        tuple((int(first), int(last or first)) for first, _, last in ranges),
-    )
 
 
 def _replication_defect(server: RedisServer) -> str:

@@ -1,7 +1,6 @@
 """The loop whose clock jumps: virtual for timers, real for sockets and threads."""
 
 import asyncio
-import contextlib
 import socket
 import threading
 import time
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from aiolocks import LeaseLostError, LockManager
 from aiolocks.testing import FaultProxy, JumpingLoop
 from tests.support.lateness import SLACK, assert_within
 from tests.support.network import command
@@ -108,18 +106,3 @@ def test_delays_of_a_proxy_are_virtual_on_a_jumping_loop(run: Run, server: Redis
             return reply, clock()
 
     assert run(main()) == (b"+PONG\r\n", pytest.approx(3600.2))
-
-
-def test_a_jumping_loop_takes_leases_and_the_server_along(run: Run) -> None:
-    async def main() -> float:
-        locks = LockManager.from_url("memory://", ttl=10, renew=False)
-        begun = clock()
-        with contextlib.suppress(LeaseLostError):
-            async with locks.lock("orders:42"):
-                await asyncio.sleep(3600)
-        lost_after = clock() - begun
-        async with locks.lock("orders:42").hold(timeout=5):
-            pass
-        return lost_after
-
-    assert 9 < run(main()) <= 11

@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
-import pytest_asyncio
 import redis as synchronous
 from redis.asyncio import Redis
 
 from tests.support.clusters import ClusterSet
 from tests.support.leftovers import Leftovers, empty, is_residue, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.asyncio
 
 RESIDUE = [
     b"aiolocks:lock:{orders}:fence", b"aiolocks:semaphore:{scraper}:meta", b"aiolocks:lock:{orders}:ticket",
@@ -21,17 +22,16 @@ LIVE = [
 ]  # fmt: skip
 
 
-def test_fences_metas_tickets_and_tombstones_are_residue_but_holders_and_queues_are_not() -> None:
+async def test_fences_metas_tickets_and_tombstones_are_residue_but_holders_and_queues_are_not() -> None:
     assert [key for key in [*RESIDUE, *LIVE] if is_residue(key)] == RESIDUE
 
 
-@pytest_asyncio.fixture
-async def check(server: RedisServer) -> Leftovers:
+@pytest.fixture
+def check(server: RedisServer) -> Leftovers:
     """A second check, inside of the one that every test gets."""
     return Leftovers(server)
 
 
-@pytest.mark.asyncio
 async def test_a_live_key_and_residue_without_a_ttl_are_left_over(check: Leftovers, redis: Redis) -> None:
     await redis.set("test:counter", 7)  # the test's own
     await redis.set("aiolocks:lock:{a}", "token 1", px=60_000)
@@ -43,7 +43,6 @@ async def test_a_live_key_and_residue_without_a_ttl_are_left_over(check: Leftove
     assert check.lasting_keys() == []
 
 
-@pytest.mark.asyncio
 async def test_a_connection_or_task_that_goes_on_is_left_over(check: Leftovers, server: RedisServer) -> None:
     known = asyncio.all_tasks()
     other = synchronous.Redis(unix_socket_path=server.socket_path, client_name="forgotten")
@@ -60,7 +59,7 @@ async def test_a_connection_or_task_that_goes_on_is_left_over(check: Leftovers, 
 
 
 @pytest.mark.rest
-def test_leftovers_are_found_on_every_node() -> None:
+async def test_leftovers_are_found_on_every_node() -> None:
     with ClusterSet(replicas=0) as cluster:
         leftovers = Leftovers(cluster)
         for node in cluster.primaries():
@@ -75,7 +74,6 @@ def test_leftovers_are_found_on_every_node() -> None:
 
 
 @pytest.mark.leaves_residue
-@pytest.mark.asyncio
 @pytest.mark.parametrize("turn", ["first", "second"])
 async def test_the_marker_lets_keys_stay_and_the_next_test_finds_an_empty_server(redis: Redis, turn: str) -> None:
     assert await redis.dbsize() == 0, turn

@@ -14,10 +14,10 @@ from tests.support.heard import hearing
 from tests.support.network import until
 from tests.support.primitives import as_a_stranger, queued
 
+pytestmark = pytest.mark.asyncio
 pytest_plugins = ["aiolocks.testing.plugin"]
 
 
-@pytest.mark.asyncio
 async def test_leases_and_waiters_follow_the_clock(locks: LockManager, clock: Clock) -> None:
     async with locks.lock("orders:42", ttl=10) as renewed:
         await clock.advance(600)
@@ -38,7 +38,6 @@ async def test_leases_and_waiters_follow_the_clock(locks: LockManager, clock: Cl
     assert (await patient).fencing_token > lease.fencing_token
 
 
-@pytest.mark.asyncio
 async def test_a_clock_goes_on_only_moves_no_other_server_s_time_and_is_made_before_the_first_lock(
     locks: LockManager, clock: Clock
 ) -> None:
@@ -51,7 +50,6 @@ async def test_a_clock_goes_on_only_moves_no_other_server_s_time_and_is_made_bef
             Clock(locks)
 
 
-@pytest.mark.asyncio
 async def test_the_next_waiter_has_the_name_of_a_lost_lease(locks: LockManager) -> None:
     with pytest.raises(LeaseLostError, match="the test says so"):
         async with locks.lock("orders:42"):
@@ -76,7 +74,6 @@ HELD: dict[str, Callable[[LockManager], Any]] = {
 }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", list(HELD))
 async def test_of_every_kind_blocks_and_leases_by_hand_are_lost(kind: str, locks: LockManager) -> None:
     held = HELD[kind](locks)
@@ -93,7 +90,6 @@ async def test_of_every_kind_blocks_and_leases_by_hand_are_lost(kind: str, locks
         assert other.held
 
 
-@pytest.mark.asyncio
 async def test_every_hold_of_a_name_is_lost_through_whichever_manager(locks: LockManager) -> None:
     mine, others = LockManager.from_url("memory://shop"), LockManager.from_url("memory://shop")
     leases = [await each.semaphore("scraper", 5).acquire() for each in (mine, others, others)]
@@ -109,7 +105,6 @@ async def test_every_hold_of_a_name_is_lost_through_whichever_manager(locks: Loc
     assert not await rlock.locked()
 
 
-@pytest.mark.asyncio
 async def test_a_name_that_is_not_held_cannot_be_lost(locks: LockManager) -> None:
     with pytest.raises(RuntimeError, match=r"no lease of 'orders:42'.*none at all"):
         lose_name(locks, "orders:42")
@@ -125,7 +120,6 @@ async def test_a_name_that_is_not_held_cannot_be_lost(locks: LockManager) -> Non
         lose("orders:42")  # type: ignore[arg-type]
 
 
-@pytest.mark.asyncio
 async def test_a_name_is_lost_on_a_real_server_too(redis_server: str) -> None:
     async with LockManager.from_url(redis_server) as locks:
         lease = await locks.lock("orders:42").acquire()
@@ -134,15 +128,15 @@ async def test_a_name_is_lost_on_a_real_server_too(redis_server: str) -> None:
         await (await locks.lock("orders:42").acquire(timeout=5)).release()
 
 
-def test_threads_lose_leases_too() -> None:
-    locks = sync.LockManager.from_url("memory://")
-    with pytest.raises(LeaseLostError, match="by a test"), locks.lock("orders:42") as lease:
-        lose(lease)
-        lease.check()
-    with pytest.raises(LeaseLostError, match="by a test"), locks.lock("orders:42") as lease:
-        lose_name(locks, "orders:42")
-        lease.check()
-    locks.close()
+async def test_threads_lose_leases_too() -> None:
+    def lose_twice() -> None:
+        with sync.LockManager.from_url("memory://") as locks:
+            for lost in (lose, lambda _: lose_name(locks, "orders:42")):
+                with pytest.raises(LeaseLostError, match="by a test"), locks.lock("orders:42") as lease:
+                    lost(lease)
+                    lease.check()
+
+    await asyncio.to_thread(lose_twice)
 
 
 CALLS: dict[str, Callable[[LockManager], Awaitable[object]]] = {
@@ -156,7 +150,6 @@ CALLS: dict[str, Callable[[LockManager], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("used", [True, False], ids=["connected", "not yet connected"])
 async def test_every_call_fails_as_long_as_the_outage_lasts(call: str, used: bool, locks: LockManager) -> None:
@@ -174,7 +167,6 @@ async def test_every_call_fails_as_long_as_the_outage_lasts(call: str, used: boo
     await succeeds()
 
 
-@pytest.mark.asyncio
 async def test_a_holder_works_through_an_outage_that_is_shorter_than_its_lease(
     locks: LockManager, clock: Clock
 ) -> None:
@@ -190,7 +182,6 @@ async def test_a_holder_works_through_an_outage_that_is_shorter_than_its_lease(
     assert set(told[3:]) == {"renewed", "released"}
 
 
-@pytest.mark.asyncio
 async def test_a_holder_is_stopped_at_its_deadline_in_a_longer_one_and_the_waiter_goes_on_after_it(
     locks: LockManager, clock: Clock
 ) -> None:
@@ -212,7 +203,6 @@ async def test_a_holder_is_stopped_at_its_deadline_in_a_longer_one_and_the_waite
     await (await waiter).release()
 
 
-@pytest.mark.asyncio
 async def test_a_waiter_gives_up_when_its_time_is_over_or_the_outage_lasts_a_ttl(
     locks: LockManager, clock: Clock
 ) -> None:
@@ -231,7 +221,6 @@ async def test_a_waiter_gives_up_when_its_time_is_over_or_the_outage_lasts_a_ttl
     await held.release()
 
 
-@pytest.mark.asyncio
 async def test_what_was_released_meanwhile_is_free_when_the_outage_is_over(locks: LockManager, clock: Clock) -> None:
     async with locks.lock("orders:42", ttl=60):
         outer = outage(locks)
@@ -246,7 +235,6 @@ async def test_what_was_released_meanwhile_is_free_when_the_outage_is_over(locks
     await lease.release()
 
 
-@pytest.mark.asyncio
 async def test_a_call_on_its_way_is_not_answered(locks: LockManager) -> None:
     asking = asyncio.create_task(locks.lock("orders:42").try_acquire())
     await asyncio.sleep(0)
@@ -254,7 +242,6 @@ async def test_a_call_on_its_way_is_not_answered(locks: LockManager) -> None:
         await asking
 
 
-@pytest.mark.asyncio
 async def test_an_outage_in_an_outage_ends_with_the_outer_one_and_is_of_one_server(locks: LockManager) -> None:
     shop = [LockManager.from_url("memory://an-outage") for _ in range(2)]
     outer, inner = outage(shop[0]), outage(shop[1])
@@ -269,7 +256,7 @@ async def test_an_outage_in_an_outage_ends_with_the_outer_one_and_is_of_one_serv
     await shop[0].client.ping()
 
 
-def test_an_outage_is_of_the_server_in_memory_alone() -> None:
+async def test_an_outage_is_of_the_server_in_memory_alone() -> None:
     elsewhere = LockManager.from_url("redis://localhost")
     with pytest.raises(TypeError, match=r"from_url\(\"memory://\"\)"), outage(elsewhere):
         pass
@@ -277,22 +264,23 @@ def test_an_outage_is_of_the_server_in_memory_alone() -> None:
         pass
 
 
-def test_threads_meet_an_outage_and_ride_it_out() -> None:
-    locks = sync.LockManager.from_url("memory://", ttl=5)
-    with locks.lock("orders:42") as lease:
-        waiter = threading.Thread(target=lambda: locks.lock("orders:42").acquire().release())
-        waiter.start()
-        while not locks.lock("orders:42").waiters():
-            pass
-        with outage(locks), pytest.raises(RedisConnectionError):
-            locks.lock("orders:7").try_acquire()
-        assert lease.held
-    waiter.join(10)
-    assert not waiter.is_alive()
-    locks.close()
+async def test_threads_meet_an_outage_and_ride_it_out() -> None:
+    def ride_out() -> None:
+        with sync.LockManager.from_url("memory://", ttl=5) as locks:
+            with locks.lock("orders:42") as lease:
+                waiter = threading.Thread(target=lambda: locks.lock("orders:42").acquire().release())
+                waiter.start()
+                while not locks.lock("orders:42").waiters():
+                    pass
+                with outage(locks), pytest.raises(RedisConnectionError):
+                    locks.lock("orders:7").try_acquire()
+                assert lease.held
+            waiter.join(10)
+            assert not waiter.is_alive()
+
+    await asyncio.to_thread(ride_out)
 
 
-@pytest.mark.asyncio
 async def test_the_thread_that_renews_meets_the_outage_too() -> None:
     locks = LockManager.from_url("memory://", ttl=1.5, watchdog="thread")
     with hearing() as heard:
