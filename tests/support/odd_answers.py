@@ -116,4 +116,4 @@ def _words(request: bytes) -> list[bytes]:
 def name_of(words: list[bytes]) -> str:
     """Return what a request asks for: a script (`lock_grant` for `lock/grant`) or a command."""
     script = _known().get(words[1]) if len(words) > 1 else None
-    return script.name.replace("/", "_") if script is not None else words[0].decode().upper()
+    return script.name.replace("/", "_") if script is not None else words[0].decode()
