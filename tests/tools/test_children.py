@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aiolocks.testing import Recorder, check_ended, read_history
 from tests.support import workers
 from tests.support.children import family
 
@@ -20,14 +19,6 @@ from tests.support.servers import RedisServer
 with RedisServer() as server:
     print(server.pid, flush=True)
     time.sleep(60)
-"""
-
-_RECORDING = """
-import sys, time
-from aiolocks.testing import Recorder
-Recorder(sys.argv[1]).record("acquired", name="orders")
-print("ready", flush=True)
-time.sleep(60)
 """
 
 _FORKED_AND_STOPPED = """
@@ -59,20 +50,6 @@ def test_a_family_hears_signals_though_this_process_ignores_them(number: signal.
     finally:
         signal.signal(number, before)
     assert process.returncode == -number
-
-
-def test_a_killed_worker_is_recorded_as_dead(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    recorder = Recorder(path)
-    with workers.spawn("-c", _RECORDING, path) as worker:
-        assert worker.line() == "ready"
-        assert len(check_ended(read_history(path))) == 1
-        worker.kill(recorder)
-    recorder.close()
-    history = read_history(path)
-    assert [(event.event, event.pid) for event in history] == [("acquired", worker.pid), ("killed", worker.pid)]
-    assert check_ended(history) == []
-    assert worker.wait() == -signal.SIGKILL
 
 
 def test_no_worker_survives_its_block_though_stopped_or_forked() -> None:
