@@ -33,7 +33,6 @@ BRIEF = 0.2
 SOON = 0.3
 """Seconds of a timeout that is meant to run out. It includes connecting and being told that others are in the way."""
 
-
 Acquirable = inside.Acquirable
 """What every row offers."""
 

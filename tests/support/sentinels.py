@@ -32,9 +32,8 @@ _WHOLE_WITHIN = 45.0
 
 _USUAL = {"info-period": "10000", "publish-period": "2000", "ping-period": "200"}
 _HURRIED = {**_USUAL, "info-period": "500", "publish-period": "250"}
-"""Milliseconds. A server that comes back as a primary is made a replica after four times the second. The third, by
-default 1000, is also how long a Sentinel waits before it connects again: a server whose role changes cuts all
-connections, and would be taken for dead if that may last only 1 s."""
+"""Milliseconds. A server that comes back as a primary is made a replica after four times the second. After the third a
+Sentinel connects again: with the default, 1000, a server whose new role cuts all connections is taken for dead."""
 
 _HURRY_SINCE = (7,)
 

@@ -124,6 +124,7 @@ LATER_WITH_A_SMALLER_TOKEN = [
 ]
 SIDE_BY_SIDE = [acquired(1, 1, 10, asked=0), acquired(2, 2, 11, asked=0), ended(3, 1, 10), ended(4, 2, 11)]
 TWO, END, ONE = acquired(1, 1, 10, asked=0, permits=2), ended(3, 1, 10), acquired(2, 2, 11, asked=0)
+ONE_OF_TWO, SECOND = acquired(1, 1, 10, asked=0), acquired(4, 2, 11, asked=2)
 BUSY = without(900, asked=800)
 FREED: dict[str, Any] = {"free_after": 100e-9}
 
@@ -136,6 +137,7 @@ LINEARIZABLE: dict[str, tuple[list[HistoryEvent], dict[str, Any], int]] = {
     "where they do not exclude each other": (SIDE_BY_SIDE, {"exclusive": False}, 0),
     "where there are two permits": (SIDE_BY_SIDE, {"limits": 2}, 0),
     "more permits than there are": ([TWO, ONE, END], {"limits": 2}, 1),
+    "the largest limit since asking": ([ONE_OF_TWO, SECOND, limit(3, permits=1)], {"limits": 2}, 0),
     "permits that were returned": ([TWO, END, acquired(3, 2, 11, asked=0)], {"limits": 2}, 0),
     "refusals are not judged": ([*ONE_AFTER_THE_OTHER, BUSY], {}, 0),
     "nor without exclusion": ([*ONE_AFTER_THE_OTHER, BUSY], {**FREED, "exclusive": False}, 0),
