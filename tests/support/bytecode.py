@@ -4,18 +4,20 @@ import contextlib
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import parts
 from tests.support.children import dies_with_us
 
-MANY = 40
+_MANY = 40
 """Files, from which on it is worth the two processes."""
 
-LONGEST = 60.0
+_LONGEST = 60.0
 """Seconds; what they have not compiled by then, the workers do."""
+
+_CACHED = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
 
 
 def keep() -> None:
@@ -30,23 +32,13 @@ def compile_once(config: pytest.Config) -> None:
         return
     named = [config.rootpath / argument.partition("::")[0] for argument in config.args]
     files = [file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
-    missing = sorted(str(file) for file in files if not _kept(file).exists() and not parts.elsewhere(file, config))
-    if len(missing) < MANY:
-        return
+    files = [file for file in files if not (file.parent / "__pycache__" / f"{file.stem}.{_CACHED}").exists()]
+    missing = sorted(str(file) for file in files if not parts.pytest_ignore_collect(file, config))
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    halves = [
-        subprocess.Popen(
-            [*command, *missing[at::2]], cwd=config.rootpath, stdout=subprocess.DEVNULL, preexec_fn=dies_with_us()
-        )
-        for at in (0, 1)
-    ]
-    for half in halves:
+    options: Any = {"cwd": config.rootpath, "stdout": subprocess.DEVNULL, "preexec_fn": dies_with_us()}
+    halves = [missing[at::2] for at in (0, 1)] if len(missing) >= _MANY else []
+    for half in [subprocess.Popen([*command, *half], **options) for half in halves]:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            half.wait(LONGEST)
+            half.wait(_LONGEST)
         half.kill()
         half.wait()
-
-
-def _kept(file: Path) -> Path:
-    name = f"{file.stem}.{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
-    return file.parent / "__pycache__" / name

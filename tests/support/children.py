@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -41,9 +41,9 @@ def dies_with_us() -> Callable[[], object] | None:
 
 @contextmanager
 def family(*command: str | os.PathLike[str], **options: Any) -> Iterator["subprocess.Popen[str]"]:
-    """Run a command, whose output is a text pipe, in a process group of its own; *options* are those of Popen.
+    """Run a command that ignores no signal; its output is a text pipe, and *options* are those of Popen.
 
-    It ignores no signal. On leaving, it and all that it forked are killed, stopped ones too.
+    On leaving, it and all that it forked are killed, stopped ones too.
     """
     die_with_us = dies_with_us()
 
@@ -59,7 +59,5 @@ def family(*command: str | os.PathLike[str], **options: Any) -> Iterator["subpro
         try:
             yield process
         finally:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass

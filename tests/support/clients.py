@@ -2,23 +2,17 @@
 
 Left out, it is redis-py's default client on the unix socket, and the in-memory server's besides.
 
-By `sentinel` the session's server is the primary that three Sentinels name, and all else is as ever.
+By `sentinel` the session's server is the primary that three Sentinels name.
 
-By `cluster` the session's `server` is a `ClusterSet` of three primaries without replicas, which are emptied, and looked
-through for leftovers, together. A test that needs more of `server` than `flush`, `url` and `servers` cannot be run
-there: it has no socket and no `operator`, as no one node sees all keys, connections or channels. Its URLs begin with
-`redis+cluster://`, which `LockManager.from_url` understands and `Redis.from_url` does not: clients are made by the
-fixtures `client`, `stranger` and `redis`, by `plain_client`, or of a URL by `client_at`. A test that cannot do without
-one server that sees all takes the fixture `one_server`, and is skipped there.
+By `cluster` it is a `ClusterSet` of three primaries, which are emptied, and looked through for leftovers, together. It
+has no socket and no `operator`: a test that needs one server that sees all takes the fixture `one_server`, and is
+skipped. `Redis.from_url` does not understand its URL: clients are made by fixtures, `plain_client` or `client_at`.
 """
 
-import atexit
 import os
-import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +26,7 @@ from aiolocks import LockManager
 from tests.support.clusters import ClusterSet
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, reserved_port
+from tests.support.tls import tls_options, write_certificate
 
 OPERATING = Path(__file__).parent.parent.parent / "examples" / "OPERATING.md"
 PASSWORD = "correct horse"
@@ -41,7 +36,7 @@ CHOSEN = os.environ.get("AIOLOCKS_CLIENT", "")
 _QUIET = 60.0
 """Seconds: nothing is replaced because a busy machine made it stand still."""
 
-_sentinel_sets: dict[RedisServer, SentinelSet] = {}
+_sentinel_sets: dict[RedisServer | ClusterSet, SentinelSet] = {}
 """By their primary."""
 
 
@@ -65,15 +60,13 @@ def documented_rights(*, cluster: bool = False) -> list[str]:
 
 
 def _over_tls(server: RedisServer) -> Redis:
-    authority = _authority()
-    return Redis(
-        host="localhost",
-        port=_tls_port(),
-        ssl=True,
-        ssl_ca_data=authority.cert_pem.bytes().decode(),
-        ssl_cert_reqs=ssl.CERT_REQUIRED,
-        ssl_check_hostname=True,
-    )
+    told: Any = server.operator.config_get("tls-*")
+    verified = {
+        "ssl_cert_reqs": ssl.CERT_REQUIRED,
+        "ssl_check_hostname": True,
+        "ssl_ca_certs": told["tls-ca-cert-file"],
+    }
+    return Redis(host="localhost", port=int(told["tls-port"]), ssl=True, **verified)
 
 
 CLIENTS: dict[str, Callable[[RedisServer], AbstractAsyncContextManager[Redis]]] = {
@@ -108,8 +101,7 @@ def client_at(url: str) -> Any:
 
 
 def sentinels_of(server: RedisServer | ClusterSet) -> list[RedisServer]:
-    group = _sentinel_sets.get(server) if isinstance(server, RedisServer) else None
-    return group.sentinels if group else []
+    return _sentinel_sets[server].sentinels if server in _sentinel_sets else []
 
 
 @contextmanager
@@ -122,39 +114,11 @@ def session_server(directory: Path) -> Iterator[RedisServer | ClusterSet]:
     elif CHOSEN == "cluster":
         with ClusterSet(replicas=0, node_timeout=_QUIET) as cluster:
             yield cluster
+    elif CHOSEN == "tls":
+        write_certificate(directory, trustme.CA(), "localhost", "127.0.0.1")
+        with reserved_port() as reserved:
+            with RedisServer(options=tls_options(directory, str(reserved.getsockname()[1]))) as running:
+                yield running
     else:
-        with RedisServer(options=_server_options(directory)) as running:
+        with RedisServer() as running:
             yield running
-
-
-@cache
-def _authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@cache
-def _tls_socket() -> socket.socket:
-    reserved = reserved_port()
-    atexit.register(reserved.close)
-    return reserved
-
-
-def _tls_port() -> int:
-    port: int = _tls_socket().getsockname()[1]
-    return port
-
-
-def _server_options(directory: Path) -> dict[str, str]:
-    if CHOSEN != "tls":
-        return {}
-    authority, certificate = _authority(), _authority().issue_cert("localhost", "127.0.0.1")
-    authority.cert_pem.write_to_path(directory / "ca.pem")
-    certificate.private_key_pem.write_to_path(directory / "key.pem")
-    certificate.cert_chain_pems[0].write_to_path(directory / "cert.pem")
-    return {
-        "tls-port": str(_tls_port()),
-        "tls-ca-cert-file": str(directory / "ca.pem"),
-        "tls-cert-file": str(directory / "cert.pem"),
-        "tls-key-file": str(directory / "key.pem"),
-        "tls-auth-clients": "no",
-    }

@@ -6,14 +6,15 @@ What waits here blocks, for seconds: a test whose event loop must go on meanwhil
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self, final
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, final
 
 from redis import ResponseError
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
-from tests.support.sentinels import QUICK_REPLICATION
+from tests.support.sentinels import QUICK_REPLICATION, role_of
 from tests.support.servers import RedisServer, ServerError, reserved_port, wait_while
 
 _OK_WITHIN = 30.0
@@ -27,29 +28,8 @@ _BUS = 10_000
 """How far above its port a node talks to the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A line of CLUSTER NODES: what one node knows of another, or of itself."""
-
-    id: str
-    flags: frozenset[str]
-    primary: str
-    """Of which it is a replica; "-" if of none."""
-    epoch: int
-    connected: bool
-    slots: tuple[tuple[int, int], ...]
-    """The first and the last of each range."""
-
-    def has(self, slot: int) -> bool:
-        return any(first <= slot <= last for first, last in self.slots)
-
-    @property
-    def role(self) -> tuple[object, ...]:
-        return "master" in self.flags, self.primary, self.slots
-
-
 @final
-class ClusterSet:
+class ClusterSet(AbstractContextManager["ClusterSet"]):
     """Run a Redis Cluster: *primaries* that share the slots evenly, and *replicas*, one after the other for each.
 
     Redis needs three primaries to replace one that is dead. *node_timeout*: seconds until a node is suspected to be.
@@ -89,7 +69,9 @@ class ClusterSet:
             for number, node in enumerate(nodes):
                 self._introduce(node, nodes[number + 1 :])
             for number, node in enumerate(nodes[primaries:]):
-                self._replicate(node, nodes[number % primaries])
+                name = self._ids[nodes[number % primaries]]
+                wait_while(partial(_ignorance, node, name), _OK_WITHIN)
+                _ask(node, "REPLICATE", name)
             self.wait_until_ok()
         except BaseException:
             self.stop()
@@ -99,10 +81,8 @@ class ClusterSet:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
-    @property
-    def tcp_url(self) -> str:
-        """The same: there is no other way in."""
-        return self.url
+    tcp_url = url
+    """The same: there is no other way in."""
 
     def client(self, **options: Any) -> RedisCluster:
         nodes = [ClusterNode("127.0.0.1", server.port) for server in self.servers if server.answering]
@@ -122,7 +102,10 @@ class ClusterSet:
     def primary_of(self, slot: int) -> RedisServer:
         """Return the primary of *slot*, by the latest that a node knows; it may be down."""
         claims = {
-            (node.epoch, node.id) for server in self._answering() for node in _view(server).values() if node.has(slot)
+            (int(node["epoch"]), name)
+            for server in self._answering()
+            for name, node in _view(server).items()
+            if _has(node, slot)
         }
         if not claims:
             raise ServerError(f"slot {slot} is nobody's")
@@ -145,15 +128,14 @@ class ClusterSet:
     def wait_until_electable(self, server: RedisServer) -> None:
         """Return when *server* can be elected again: four node timeouts after the last time, or 4 s.
 
-        Before, Redis counts the votes that it got then once more, and does not ask for others: it becomes a primary
-        that the others do not accept, and if the real one is dead, that stays so.
+        Before, Redis counts its old votes once more, and it becomes a primary that the others do not accept.
         """
         time.sleep(max(0.0, self._elected.get(server, 0.0) + self._votes_last - time.monotonic()))
 
     def replica_of(self, server: RedisServer) -> RedisServer:
         """Return a replica that runs and says that it is one of *server*'s, which may be down."""
         for other in self._answering():
-            if self._own(other).primary == self._ids[server]:
+            if self._own(other)["master_id"] == self._ids[server]:
                 return other
         raise ServerError(f"the one at {server.port} has no replica")
 
@@ -204,10 +186,7 @@ class ClusterSet:
             operator.execute_command("MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *some)
 
     def end_move(self, slot: int) -> None:
-        """Move the keys that are left, and give the slot to the new node.
-
-        A node whose last slot this was becomes a replica of the new one, as Redis has it.
-        """
+        """Move the keys that are left, and give the slot to the new node. A node without slots becomes its replica."""
         while keys := self.keys_to_move(slot):
             self.migrate(keys)
         source, to = self._moves.pop(slot)
@@ -221,7 +200,7 @@ class ClusterSet:
     def add_primary(self) -> RedisServer:
         """Start one more node, without slots, and return it once all nodes know it."""
         others = self._answering()
-        epoch = max(node.epoch for server in others for node in _view(server).values())
+        epoch = max(int(node["epoch"]) for server in others for node in _view(server).values())
         server = self._start()
         _ask(server, "SET-CONFIG-EPOCH", epoch + 1)
         self._introduce(server, others)
@@ -231,7 +210,7 @@ class ClusterSet:
     def remove(self, server: RedisServer) -> None:
         """End a node for good, and have all others forget it."""
         others = [other for other in self._answering() if other is not server]
-        if any(self.primary_of(first) is server for first in self._first_slots()):
+        if self._own(server)["slots"]:
             raise ServerError(f"the one at {server.port} still has slots; move them first")
         self._end(server)
         name = self._ids.pop(server)
@@ -240,18 +219,13 @@ class ClusterSet:
             _ask(other, "FORGET", name)
 
     def wait_until_ok(self) -> None:
-        """Return when every node that runs says that the Cluster is well and is known to all others for what it is,
-        and every replica is in sync.
-        """
+        """Return when each node that runs says that all is well, all others know its role, and replicas are in sync."""
         wait_while(self._defect, _OK_WITHIN)
 
     def stop(self) -> None:
         """End all nodes, and remove their directories. May be called again."""
         for server in self.servers:
             self._end(server)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -277,32 +251,23 @@ class ClusterSet:
             one.close()
 
     def _introduce(self, server: RedisServer, others: Iterable[RedisServer]) -> None:
-        """Have *server* meet *others*: each one, as the rumour of a node takes seconds."""
+        """Have *server* meet each of *others*, as the rumour of a node takes seconds."""
         for other in others:
             _ask(server, "MEET", "127.0.0.1", other.port)
-
-    def _replicate(self, replica: RedisServer, primary: RedisServer) -> None:
-        name = self._ids[primary]
-        wait_while(lambda: "" if name in _view(replica) else "its primary is not known yet", _OK_WITHIN)
-        _ask(replica, "REPLICATE", name)
 
     def _answering(self) -> list[RedisServer]:
         return [server for server in self.servers if server.answering]
 
-    def _own(self, server: RedisServer) -> _Node:
+    def _own(self, server: RedisServer) -> dict[str, Any]:
         return _view(server)[self._ids[server]]
 
     def _is_primary(self, server: RedisServer) -> bool:
-        return "master" in self._own(server).flags
+        return _is_primary(self._own(server))
 
     def _prevails(self, server: RedisServer) -> bool:
         """Return whether *server* is a primary, and its slots are nobody else's by a later epoch."""
         own = self._own(server)
-        return "master" in own.flags and all(self.primary_of(first) is server for first, _ in own.slots)
-
-    def _first_slots(self) -> set[int]:
-        views = (_view(server) for server in self._answering())
-        return {first for view in views for node in view.values() for first, _ in node.slots}
+        return _is_primary(own) and all(self.primary_of(int(slots[0])) is server for slots in own["slots"])
 
     def _defect(self) -> str:
         answering = self._answering()
@@ -315,9 +280,10 @@ class ClusterSet:
                 return f"the one at {server.port} knows of {len(view)} nodes of {len(self._ids)}"
             for other in answering:
                 node, itself = view[self._ids[other]], views[other][self._ids[other]]
-                if not node.connected or node.flags & {"fail", "fail?", "handshake", "noaddr"}:
-                    return f"for the one at {server.port}, {other.port} is {set(node.flags)}"
-                if node.role != itself.role:
+                if not node["connected"] or {"fail", "fail?", "handshake", "noaddr"} & set(node["flags"].split(",")):
+                    return f"for the one at {server.port}, {other.port} is {node['flags']}"
+                roles = [(_is_primary(one), one["master_id"], one["slots"]) for one in (node, itself)]
+                if roles[0] != roles[1]:
                     return f"the one at {server.port} does not know what became of {other.port}"
         return "".join(map(_replication_defect, answering))
 
@@ -343,28 +309,26 @@ def _text(reply: Any) -> str:
     return reply.decode() if isinstance(reply, bytes) else str(reply)
 
 
-def _view(server: RedisServer) -> dict[str, _Node]:
-    """Return what *server* knows of each node, by its id."""
-    nodes = [_node(line.split()) for line in _text(_ask(server, "NODES")).splitlines()]
-    return {node.id: node for node in nodes}
+def _view(server: RedisServer) -> dict[str, dict[str, Any]]:
+    """Return what *server* knows of each node, by its id, as redis-py reads CLUSTER NODES."""
+    operator: Any = server.operator
+    return {node["node_id"]: node for node in operator.cluster("NODES").values()}
 
 
-def _node(words: list[str]) -> _Node:
-    name, _, flags, primary, _, _, epoch, link, *slots = words
-    ranges = [one.partition("-") for one in slots if not one.startswith("[")]  # in brackets: those that are open
-    return _Node(
-        name,
-        frozenset(flags.split(",")),
-        primary,
-        int(epoch),
-        link == "connected",
-        tuple((int(first), int(last or first)) for first, _, last in ranges),
-    )
+def _is_primary(node: dict[str, Any]) -> bool:
+    return "master" in node["flags"].split(",")
+
+
+def _has(node: dict[str, Any], slot: int) -> bool:
+    return any(int(slots[0]) <= slot <= int(slots[-1]) for slots in node["slots"])
+
+
+def _ignorance(server: RedisServer, name: str) -> str:
+    return "" if name in _view(server) else f"the one at {server.port} does not know {name} yet"
 
 
 def _replication_defect(server: RedisServer) -> str:
-    operator: Any = server.operator
-    role = list(operator.execute_command("ROLE"))
+    role = role_of(server)
     in_sync = role[0] == b"master" or role[3] == b"connected"
     return "" if in_sync else f"the replica at {server.port} is not in sync: {role}. "
 

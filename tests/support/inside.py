@@ -26,6 +26,7 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors import session as _session
 from aiolocks._grantors.wait_queue import WaitQueue
 from aiolocks._primitives import semaphore as _semaphore
+from aiolocks._primitives.base import Acquirable
 from aiolocks._redis import busy_poll as _busy_poll
 from aiolocks._redis.clients import pool_of
 from aiolocks._redis.cluster import Node, Router
@@ -33,10 +34,8 @@ from aiolocks._redis.pipeline import Pipeline
 from aiolocks.testing import JumpingLoop
 from aiolocks.testing._resp import Pairing, Scanner
 
-__all__ = ["Acquiring", "Pairing", "Scanner"]
-"""The type of what `acquire()` returns; and the proxy's reading of the protocol, for another proxy of the tests."""
-
-# Sessions: what a client's leases and waiters share in one loop.
+__all__ = ["Acquirable", "Acquiring", "Pairing", "Scanner"]
+"""The class of all primitives; what `acquire()` returns; the proxy's reading of the protocol, for another proxy."""
 
 
 def _session_of(client: Any) -> _session.Session:
@@ -77,9 +76,6 @@ def undoing(client: Any) -> bool:
     return bool(_session.Session.of(pool_of(client)).context.undos.under_way)
 
 
-# Requests and waiters.
-
-
 class State(Enum):
     """How far an acquire has come."""
 
@@ -116,14 +112,10 @@ def requests_alive() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rechecks:
-    """When the waiters of a name are re-checked."""
+    """In how many seconds the waiters of a name are re-checked, 0.0 if now; and whether their session is subscribed."""
 
-    interval: float
-    """Seconds between two re-checks at most."""
     due_in: float
-    """Seconds until the next one; 0.0 while one is on its way."""
     subscribed: bool
-    """Whether the session is subscribed to its channel."""
 
 
 def rechecks_of(client: Any) -> Rechecks:
@@ -132,7 +124,7 @@ def rechecks_of(client: Any) -> Rechecks:
     (queue,) = session.servers.queues.values()
     subscribed = bool(session.servers.wakeups[0].subscriber._confirmed)
     due_in = 0.0 if queue._timer is None else queue._timer.when() - session.loop.time()
-    return Rechecks(queue.interval(), due_in, subscribed)
+    return Rechecks(due_in, subscribed)
 
 
 def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
@@ -140,23 +132,20 @@ def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WaitQueue, "recheck", lambda self: None)
 
 
-# Connections.
-
-
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The connection that a client's requests go over."""
+    """The connection that a client's requests go over.
+
+    It is *full* if it takes no more requests. They are *held_back*, or *written* and not answered. The system has not
+    taken the *buffered* bytes yet. The *round_trip* is 0 before the first answer.
+    """
 
     connected: bool
     full: bool
-    """Whether more requests are held back."""
     held_back: int
     written: int
-    """Requests that are written and not answered."""
     buffered: int
-    """Bytes that the system has not taken yet."""
     round_trip: float
-    """Seconds; 0 before the first answer."""
 
 
 def link_of(client: Any) -> Link:
@@ -199,16 +188,12 @@ def pool_connections(pool: Any) -> tuple[list[Any], list[Any]]:
     return list(pool._available_connections), list(pool._in_use_connections)
 
 
-# Tracking.
-
-
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """What a session has Redis track."""
+    """What a session has Redis track; *settled* once Redis tracks all of it."""
 
     keys: int
     settled: bool
-    """Whether Redis tracks all that is to be tracked."""
     links: int
 
 
@@ -221,9 +206,6 @@ def tracked_of(client: Any) -> Tracked | None:
     failed = tracking._failed
     settled = not tracking._new and all(w.read_at and not w.reading and w not in failed for w in watches)
     return Tracked(sum(w.state is not None for w in watches), settled, len(tracking._links))
-
-
-# What primitives and leases keep.
 
 
 def forget_declarations() -> None:
@@ -244,9 +226,6 @@ def limit_unawaited(patch: pytest.MonkeyPatch, most: int) -> None:
 def leases_without_timeout_last(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """Have a `compat.RedisLock` without a timeout take leases of so many *seconds*, which it renews."""
     patch.setattr(compat, "_DEFAULT_TTL", seconds)
-
-
-# Loops.
 
 
 def count_busy_turns(patch: pytest.MonkeyPatch) -> Callable[[], int]:
@@ -275,8 +254,7 @@ def our_timers() -> list[str] | None:
     scheduled: Any = getattr(asyncio.get_running_loop(), "_scheduled", None)
     if scheduled is None:
         return None
-    callbacks = [handle._callback for handle in scheduled if not handle.cancelled()]
-    callbacks = [getattr(callback, "func", callback) for callback in callbacks]
+    callbacks = [getattr(each._callback, "func", each._callback) for each in scheduled if not each.cancelled()]
     return [repr(one) for one in callbacks if str(getattr(one, "__module__", "")).startswith("aiolocks.")]
 
 
@@ -287,9 +265,6 @@ def block_loop(seconds: float) -> None:
         loop._jump(seconds)
     else:
         time.sleep(seconds)
-
-
-# Threads: what `aiolocks.sync` keeps for them.
 
 
 def command_of(locks: sync.LockManager, *words: str) -> object:

@@ -1,9 +1,8 @@
 """Checks of time bounds. A test that fails by one is run once more; any other failure is final.
 
-Time bounds hold for a machine that runs. A shared machine may stand still for a second at any moment. So the helpers
-here raise an error type of their own, and pytest-rerunfailures runs a test that raised it once more (see
-`addopts` in pyproject.toml): three tests in a run at most. A safety assertion, such as that two holders never overlap,
-raises AssertionError and is never tried again. The text of the first failure stays in the log and in JUnit's file.
+A shared machine may stand still for a second at any moment. So the helpers here raise an error of their own, for which
+pytest-rerunfailures runs a test once more (`addopts` in pyproject.toml), three tests in a run at most. A safety
+assertion raises AssertionError. The text of the first failure stays in the log and in JUnit's file.
 """
 
 import asyncio
@@ -28,10 +27,7 @@ class TooLateError(AssertionError):
 
 
 def assert_within(took: float, bound: float, what: str = "") -> None:
-    """Check that *took* seconds are no more than *bound*.
-
-    Only for how soon the library acts. A bound that protects another holder is a safety assertion: use `assert`.
-    """
+    """Check how soon the library acts. A bound that protects another holder is a safety assertion: use `assert`."""
     if took > bound:
         raise TooLateError(f"{took:.3f} s, bound {bound:.3f} s{what and f': {what}'}")
 

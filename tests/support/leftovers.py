@@ -25,10 +25,7 @@ _GONE = -2
 
 @final
 class Leftovers:
-    """Compare the server after a test with what was there before.
-
-    Made before the test's own clients connect, on an empty database, and asked after they are closed.
-    """
+    """Made before the test's own clients connect, on an empty database, and asked after they are closed."""
 
     def __init__(self, server: RedisServer | ClusterSet) -> None:
         self._admins = [node.operator for node in nodes(server)]
@@ -76,10 +73,7 @@ def empty(server: RedisServer | ClusterSet) -> None:
 
 
 def is_residue(key: bytes) -> bool:
-    """Return whether *key* may stay a while: a fencing token, a semaphore's meta, a queue's newest ticket, a
-    tombstone, the reason of a revocation, a guard's answer, the marks of a `Versioned`, the outcomes of a `Once`, or
-    what a session says of itself.
-    """
+    """Return whether *key* may stay a while. It holds no lease and no place in a queue."""
     # The first closing brace ends the name, as those inside of names are escaped. A name may end with ":fence".
     if b"{" not in key and b"session:" in key:
         return True

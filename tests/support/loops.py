@@ -1,9 +1,6 @@
 """Other event loops for every asynchronous test, by `pytest -p tests.support.loops`.
 
-AIOLOCKS_EVENT_LOOP names one: uvloop or eager.
-
-They call back in another order than asyncio's own, which is where code that counts on an order shows itself. (For
-asyncio's debug mode there is PYTHONASYNCIODEBUG.)
+AIOLOCKS_EVENT_LOOP names one: uvloop or eager. They call back in another order than asyncio's own.
 """
 
 import asyncio

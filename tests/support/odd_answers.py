@@ -5,7 +5,6 @@ It passes all other requests and answers unchanged. It knows only plain RESP 2 a
 
 import asyncio
 from functools import cache
-from types import TracebackType
 from typing import Any, Self, final
 
 import hiredis
@@ -64,9 +63,7 @@ class OddAnswers:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
         for task in self._tasks:
@@ -100,7 +97,7 @@ class OddAnswers:
         while chunk := await upstream.read(65536):
             for reply in scanner.feed(chunk):
                 request = pairing.answer(reply)
-                what = "" if request is None else _name(request)
+                what = "" if request is None else name_of(_words(request))
                 self.asked[what] = self.asked.get(what, 0) + 1
                 writer.write(self.instead.get(what, reply))
         writer.close()
@@ -109,9 +106,14 @@ class OddAnswers:
 _known = cache(scripts)
 
 
-def _name(request: bytes) -> str:
+def _words(request: bytes) -> list[bytes]:
     parser: Any = hiredis.Reader()  # its stub has no types for its arguments and results
     parser.feed(request)
     words: list[bytes] = parser.gets()
+    return words
+
+
+def name_of(words: list[bytes]) -> str:
+    """Return what a request asks for: a script (`lock_grant` for `lock/grant`) or a command."""
     script = _known().get(words[1]) if len(words) > 1 else None
-    return script.name.replace("/", "_") if script is not None else words[0].decode().upper()
+    return script.name.replace("/", "_") if script is not None else words[0].decode()

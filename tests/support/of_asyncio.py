@@ -7,7 +7,6 @@ import asyncio
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import Any, final
 
 import pytest
@@ -21,93 +20,73 @@ from tests.support.primitives import Row
 class Held:
     """A place that a task has: it stands for a lease."""
 
-    def __init__(self, of: "Named", fence: int) -> None:
+    def __init__(self, of: "OfAsyncio") -> None:
         self._of = of
         self.name = of.name
-        self.token = str(fence)
-        self.fencing_token = fence
+        self.fencing_token = of.newest
+        self.token = str(of.newest)
         self.held = True
 
     async def release(self) -> bool:
         held, self.held = self.held, False
         if held:
-            self._of.give_back()
+            self._of.holders -= 1
+            self._of.made.release()
         return held
-
-
-class Named:
-    """A lock or semaphore of asyncio, of one name in one loop."""
-
-    def __init__(self, name: str, made: "asyncio.Lock | asyncio.Semaphore") -> None:
-        self.name = name
-        self.made = made
-        self.holders = 0
-        self.waiting = 0
-        self.newest = 0
-
-    async def acquire(self) -> Held:
-        self.waiting += 1
-        try:
-            await self.made.acquire()
-        finally:
-            self.waiting -= 1
-        self.holders += 1
-        self.newest += 1
-        return Held(self, self.newest)
-
-    def give_back(self) -> None:
-        self.holders -= 1
-        self.made.release()
 
 
 @final
 class OfAsyncio:
-    """An object that acquires a `Named`. It has the blocks that were entered through it, as an object of ours has."""
+    """A lock or semaphore of asyncio, of one name in one loop, with the blocks of each task that has entered it."""
 
-    def __init__(self, named: Named, places: int) -> None:
-        self.name = named.name
-        self._named = named
+    def __init__(self, name: str, made: "asyncio.Lock | asyncio.Semaphore", places: int) -> None:
+        self.name = name
+        self.made = made
+        self.holders = self.waiting = self.newest = 0
         self._places = places
         self._blocks: dict[Any, list[Held]] = {}
 
     async def acquire(self, *, timeout: float | None = None) -> Held:
-        async with asyncio.timeout(timeout):
-            return await self._named.acquire()
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(timeout):
+                await self.made.acquire()
+        finally:
+            self.waiting -= 1
+        self.holders += 1
+        self.newest += 1
+        return Held(self)
 
     async def try_acquire(self) -> Held | None:
-        return None if self._named.made.locked() else await self._named.acquire()
+        return None if self.made.locked() else await self.acquire()
 
     async def __aenter__(self) -> Held:
-        held = await self._named.acquire()
+        held = await self.acquire()
         self._blocks.setdefault(asyncio.current_task(), []).append(held)
         return held
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._blocks[asyncio.current_task()].pop().release()
 
     async def locked(self) -> bool:
-        return self._named.made.locked()
+        return self.made.locked()
 
     async def statistics(self) -> Statistics:
-        named = self._named
-        return Statistics(self.name, named.holders, named.holders, named.waiting, named.newest, self._places)
+        return Statistics(self.name, self.holders, self.holders, self.waiting, self.newest, self._places)
 
 
-_named: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, str], Named]]"
-_named = weakref.WeakKeyDictionary()
+_made: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, str], OfAsyncio]]"
+_made = weakref.WeakKeyDictionary()
 
 
 def of_asyncio(
     make: "Callable[[], asyncio.Lock | asyncio.Semaphore]", places: int, client: Redis, name: str
 ) -> OfAsyncio:
-    """Return an object for *name*; in one loop all of them have one lock, as all of ours have one on the server."""
-    names = _named.setdefault(asyncio.get_running_loop(), {})
-    key = (make, name)
-    if key not in names:
-        names[key] = Named(name, make())
-    return OfAsyncio(names[key], places)
+    """Return the object for *name*: one in each loop, as all of ours have one lock on the server."""
+    names = _made.setdefault(asyncio.get_running_loop(), {})
+    if (make, name) not in names:
+        names[make, name] = OfAsyncio(name, make(), places)
+    return names[make, name]
 
 
 def row_of_asyncio(

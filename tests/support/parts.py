@@ -5,21 +5,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any
 
 import pytest
 
 from .virtual import in_virtual_time, parameters_of
-
-
-class Named(Protocol):
-    """A test, as far as its order is concerned."""
-
-    @property
-    def nodeid(self) -> str: ...
-
-
-T = TypeVar("T", bound=Named)
 
 QUICK, REST, FAULTS, LONG = PARTS = ("quick", "rest", "faults", "long")
 
@@ -53,13 +43,14 @@ def add_option(parser: pytest.Parser) -> None:
     )
 
 
-def elsewhere(path: Path, config: pytest.Config) -> bool:
-    """Return whether all tests at *path* are of other parts."""
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out paths whose tests are all of other parts."""
     folders = WITHOUT.get(config.getoption("--part"), ())
-    return any(path.is_relative_to(config.rootpath / folder) for folder in folders)
+    return any(collection_path.is_relative_to(config.rootpath / folder) for folder in folders) or None
 
 
-def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     part = config.getoption("--part")
     if part is None:
         return
@@ -72,14 +63,14 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = busy_ones_first(left, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
-def busy_ones_first(items: Sequence[T], workers: int) -> list[T]:
+def busy_ones_first(items: Sequence[Any], workers: int) -> list[Any]:
     """Return all in an order in which no worker is left with a long one at the end.
 
     Each worker begins with as many that follow each other, and then takes from those that others have not come to.
     """
     busy = [item for item in items if item.nodeid.startswith(_BUSY)]
     others = [item for item in items if not item.nodeid.startswith(_BUSY)]
-    ordered = list[T]()
+    ordered: list[Any] = []
     step = min(_BUSY_WORKERS, workers)
     for worker in range(workers):
         share = (len(items) - len(ordered)) // (workers - worker)
@@ -104,13 +95,11 @@ def stood_for(items: Sequence[pytest.Item]) -> set[str]:
     """Return the ids of the tests that another one stands for in the quick part."""
     tests = [item for item in items if not item.get_closest_marker("core")]
     turns = defaultdict[str, Iterator[int]](count)  # of each file, as a part may be collected without other files
-    groups = [_but_for_one_turn(next(turns[_file_of(group[0])]), group) for group in _alike(tests, _TURNS)]
+    groups = [
+        _but_for_one_turn(next(turns[group[0].nodeid.partition("::")[0]]), group) for group in _alike(tests, _TURNS)
+    ]
     groups += map(_but_for_grantors, _alike(tests, ("row",)))
     return {test.nodeid for group in groups for test in group}
-
-
-def _file_of(test: pytest.Item) -> str:
-    return test.nodeid.partition("::")[0]
 
 
 def _alike(tests: Iterable[pytest.Item], names: Collection[str]) -> Iterable[list[pytest.Item]]:

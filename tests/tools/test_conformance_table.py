@@ -1,7 +1,6 @@
 """The conformance table tests locks: it passes asyncio's own, and sees what is wrong with a broken one."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from tests.support.of_asyncio import row_of_asyncio
 from tests.support.primitives import Make
 
 pytestmark = pytest.mark.asyncio
-
-Promise = Callable[[Make], Coroutine[Any, Any, None]]
 
 
 class Open(asyncio.Lock):
@@ -49,7 +46,7 @@ class Leaking(asyncio.Lock):
             super().release()
 
 
-PROMISES: dict[str, tuple[Callable[[], asyncio.Lock | asyncio.Semaphore], Promise]] = {
+PROMISES: dict[str, tuple[Any, Any]] = {
     "exclusion": (Open, asking.test_no_more_tasks_are_inside_at_once_than_there_are_places),
     "order": (LastFirst, asking.test_waiters_of_a_process_are_granted_in_the_order_of_asking),
     "a cancellation": (Leaking, cancellation.test_a_cancellation_stays_one),

@@ -2,7 +2,6 @@
 
 import ast
 import runpy
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,44 +34,34 @@ BY_HAND = {
 """Files with a literal of many kinds that is no table of kinds, or cannot be made of the registry; and why."""
 
 
-def literals(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield the outermost lists, tuples, sets and dicts that are no argument of `complete`."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "complete":
-            continue
-        if isinstance(node, ast.Dict | ast.List | ast.Set | ast.Tuple):
-            yield node
-        else:
-            yield from literals(node)
-
-
-def words(node: ast.AST) -> set[str]:
-    """Return the names and texts in *node*, except those in tables that are checked."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "complete":
-        return set()
-    if isinstance(node, ast.Name):
-        return {node.id}
-    if isinstance(node, ast.Constant):
-        return {node.value} if isinstance(node.value, str) else set()
-    return {word for child in ast.iter_child_nodes(node) for word in words(child)}
-
-
-def kinds_in(node: ast.AST) -> set[str]:
-    return {CALLED[word] for word in words(node) if word in CALLED}
+def is_check(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "complete"
 
 
 def tables_by_hand(source: str) -> list[int]:
     """Return the lines on which a literal of many kinds begins that the registry does not check."""
-    return [literal.lineno for literal in literals(ast.parse(source)) if len(kinds_in(literal)) >= MANY]
+    tree = ast.parse(source)
+    checked = {inner for node in ast.walk(tree) if is_check(node) for inner in ast.walk(node)}
+    literals = [node for node in ast.walk(tree) if isinstance(node, ast.Dict | ast.List | ast.Set | ast.Tuple)]
+    return [literal.lineno for literal in literals if len(kinds_in(literal, checked)) >= MANY]
+
+
+def kinds_in(literal: ast.AST, checked: set[ast.AST]) -> set[str]:
+    """Return the kinds that names and texts in *literal* mean, except those in tables that are checked."""
+    inside = set(ast.walk(literal)) - checked
+    words = {
+        getattr(node, "id", getattr(node, "value", None))
+        for node in inside
+        if isinstance(node, ast.Name | ast.Constant)
+    }
+    return {CALLED[word] for word in words if word in CALLED}
 
 
 def checks_at_import(tree: ast.AST) -> bool:
     """Whether importing *tree* calls `complete`: what stands in functions runs later, but not their decorators."""
     if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
         return any(map(checks_at_import, tree.decorator_list))
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "complete":
-        return True
-    return any(map(checks_at_import, ast.iter_child_nodes(tree)))
+    return is_check(tree) or any(map(checks_at_import, ast.iter_child_nodes(tree)))
 
 
 CHECKED = [

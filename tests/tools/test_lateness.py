@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-import os
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 
 from aiolocks.testing import JumpingLoop
 from tests.support.lateness import TooLateError, in_time
+from tests.support.workers import environment
 
 pytestmark = pytest.mark.rest
 
@@ -31,10 +31,8 @@ def late_once(name):
 """
 
 LOSS = """
-import time
-
 def test_a_second_holder_got_in_while_the_machine_stood_still(tries=[]):
-    tries.append(time.sleep(0.6))
+    tries.append(1)
     holders = ["ada", "ben"] if len(tries) == 1 else ["ada"]
     assert len(holders) == 1, "C1: two holders of 'orders'"
 """
@@ -43,45 +41,33 @@ def test_a_second_holder_got_in_while_the_machine_stood_still(tries=[]):
 def run(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], ElementTree.Element]:
     """Run *text* as a file of tests, with this repository's own settings; return what came of it and JUnit's file."""
     (folder / "test_some.py").write_text(text)
-    (folder / "pytest.ini").write_text(
-        "[pytest]\naddopts = -ra --reruns=1 --only-rerun=^TooLateError: --max-suite-reruns=3 --rerun-show-tracebacks\n"
-    )
-    plugins = ("no:xdist", "no:asyncio", "no:cacheprovider", "tests.support.lateness")
-    words = [word for name in plugins for word in ("-p", name)]
+    settings = ["-c", str(REPOSITORY / "pyproject.toml"), f"--rootdir={folder}", "-p", "tests.support.lateness"]
+    words = [*settings, "-p", "no:xdist", "-p", "no:cacheprovider", "--junitxml=junit.xml", "test_some.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "--junitxml=junit.xml", "."],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", *words],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done, ElementTree.parse(folder / "junit.xml").getroot()
 
 
 @pytest.mark.smoke
-def test_the_settings_above_are_those_of_the_repository() -> None:
-    settings = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    for option in ("--reruns=1", "--only-rerun=^TooLateError:", "--max-suite-reruns=3", "--rerun-show-tracebacks"):
-        assert f'"{option}"' in settings
-
-
-@pytest.mark.smoke
-def test_a_late_test_is_tried_once_more_and_its_first_failure_is_kept(tmp_path: Path) -> None:
-    done, junit = run(tmp_path, LATE_ONCE + "\ndef test_it(): late_once('it')\n")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed, 1 rerun" in done.stdout
+def test_a_late_test_is_tried_once_more_three_in_a_run_and_its_first_failure_kept_but_a_loss_of_exclusion_is_final(
+    tmp_path: Path,
+) -> None:
+    late_twice = "\ndef test_late_twice(): assert_within(2.0, 1.0)\n"
+    late_once = "".join(f"\ndef test_{number}(): late_once({number})\n" for number in range(3))
+    done, junit = run(tmp_path, LOSS + LATE_ONCE + late_twice + late_once)
+    assert "3 failed, 2 passed, 3 rerun" in done.stdout, done.stdout + done.stderr
+    for name in ("test_a_second_holder", "test_late_twice", "test_2"):
+        assert f"FAILED test_some.py::{name}" in done.stdout
+    assert "C1: two holders of 'orders'" in done.stdout
     assert "TooLateError: 2.500 s, bound 1.000 s: the waiter was woken" in done.stdout
     kept = [each.get("value") for each in junit.iter("property") if each.get("name") == "too late"]
-    assert set(kept) == {"2.500 s, bound 1.000 s: the waiter was woken"}
-
-
-def test_the_fourth_late_test_of_a_run_fails_it(tmp_path: Path) -> None:
-    tests = "".join(f"\ndef test_{number}(): late_once({number})\n" for number in range(4))
-    done, _ = run(tmp_path, LATE_ONCE + tests)
-    assert "1 failed, 3 passed, 3 rerun" in done.stdout, done.stdout + done.stderr
-
-
-def test_a_loss_of_exclusion_during_a_stall_fails_the_run_and_so_does_a_test_that_is_late_twice(tmp_path: Path) -> None:
-    done, _ = run(tmp_path, LOSS + LATE_ONCE + "\ndef test_it(): assert_within(2.0, 1.0)\n")
-    assert "2 failed, 1 rerun" in done.stdout, done.stdout + done.stderr
-    assert "C1: two holders of 'orders'" in done.stdout
+    assert set(kept) == {"2.500 s, bound 1.000 s: the waiter was woken", "2.000 s, bound 1.000 s"}
 
 
 def test_a_block_in_time_is_judged_without_the_lateness_of_its_loop() -> None:
@@ -107,9 +93,10 @@ def bounds(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
     """Yield the line and the bound of each check of how soon something came."""
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id="assert_within"), args=[_, bound, *_]):
-                yield node.lineno, bound
-            case ast.Call(func=ast.Name(id="in_time"), args=[bound, *_]):
+            case (
+                ast.Call(func=ast.Name(id="assert_within"), args=[_, bound, *_])
+                | ast.Call(func=ast.Name(id="in_time"), args=[bound, *_])
+            ):
                 yield node.lineno, bound
             case ast.Assert(
                 test=ast.Compare(

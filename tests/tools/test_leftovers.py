@@ -1,14 +1,16 @@
-"""What a test left behind is found, and nothing else is."""
+"""What a test left behind is found, on every node of a Cluster, and nothing else is."""
 
 import asyncio
 
 import pytest
-import pytest_asyncio
 import redis as synchronous
 from redis.asyncio import Redis
 
-from tests.support.leftovers import Leftovers, is_residue, tasks_beyond, wait_until_none
+from tests.support.clusters import ClusterSet
+from tests.support.leftovers import Leftovers, empty, is_residue, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.asyncio
 
 RESIDUE = [
     b"aiolocks:lock:{orders}:fence", b"aiolocks:semaphore:{scraper}:meta", b"aiolocks:lock:{orders}:ticket",
@@ -20,17 +22,16 @@ LIVE = [
 ]  # fmt: skip
 
 
-def test_fences_metas_tickets_and_tombstones_are_residue_but_holders_and_queues_are_not() -> None:
+async def test_fences_metas_tickets_and_tombstones_are_residue_but_holders_and_queues_are_not() -> None:
     assert [key for key in [*RESIDUE, *LIVE] if is_residue(key)] == RESIDUE
 
 
-@pytest_asyncio.fixture
-async def check(server: RedisServer) -> Leftovers:
+@pytest.fixture
+def check(server: RedisServer) -> Leftovers:
     """A second check, inside of the one that every test gets."""
     return Leftovers(server)
 
 
-@pytest.mark.asyncio
 async def test_a_live_key_and_residue_without_a_ttl_are_left_over(check: Leftovers, redis: Redis) -> None:
     await redis.set("test:counter", 7)  # the test's own
     await redis.set("aiolocks:lock:{a}", "token 1", px=60_000)
@@ -42,39 +43,38 @@ async def test_a_live_key_and_residue_without_a_ttl_are_left_over(check: Leftove
     assert check.lasting_keys() == []
 
 
-@pytest.mark.asyncio
-async def test_a_connection_that_is_open_is_left_over(check: Leftovers, redis: Redis, server: RedisServer) -> None:
+async def test_a_connection_or_task_that_goes_on_is_left_over(check: Leftovers, server: RedisServer) -> None:
+    known = asyncio.all_tasks()
     other = synchronous.Redis(unix_socket_path=server.socket_path, client_name="forgotten")
     other.ping()
+    task = asyncio.create_task(asyncio.sleep(60), name="forgotten")
     with synchronous.Redis(unix_socket_path=server.socket_path, client_name="sentinel-0af3-cmd") as sentinel:
         sentinel.ping()  # which may connect when it likes
         assert ["forgotten" in line for line in check.new_connections()] == [True]
+        assert ["forgotten" in line for line in tasks_beyond(known)] == [True]
     other.close()
-    assert await wait_until_none(check.new_connections) == []
-
-
-@pytest.mark.asyncio
-async def test_a_task_that_is_still_pending_is_left_over() -> None:
-    known = asyncio.all_tasks()
-    task = asyncio.create_task(asyncio.sleep(60), name="forgotten")
-    assert ["forgotten" in line for line in tasks_beyond(known)] == [True]
     task.cancel()
-    assert await wait_until_none(lambda: tasks_beyond(known)) == []
+    assert await wait_until_none(check.new_connections, lambda: tasks_beyond(known)) == []
+    assert await wait_until_none(list, lambda: ["there it is"]) == ["there it is"], "reported when patience ends"
 
 
-@pytest.mark.asyncio
-async def test_what_stays_is_reported_when_patience_ends() -> None:
-    assert await wait_until_none(list, lambda: ["there it is"]) == ["there it is"]
+@pytest.mark.rest
+async def test_leftovers_are_found_on_every_node() -> None:
+    with ClusterSet(replicas=0) as cluster:
+        leftovers = Leftovers(cluster)
+        for node in cluster.primaries():
+            with synchronous.Redis.from_url(node.url, client_name="forgotten") as client:
+                client.ping()
+                assert ["forgotten" in line for line in leftovers.new_connections()] == [True]
+        for name in "abc":
+            cluster.node_of(name).operator.set(f"aiolocks:lock:{{{name}}}", "token 1")
+        assert len({cluster.node_of(name) for name in "abc"}) == len(leftovers.lasting_keys()) == 3
+        empty(cluster)
+        assert leftovers.lasting_keys() == []
 
 
 @pytest.mark.leaves_residue
-@pytest.mark.asyncio
-async def test_the_marker_lets_keys_stay(redis: Redis) -> None:
-    await redis.set("aiolocks:lock:{a}:fence", 7)
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize("turn", ["first", "second"])
-async def test_each_test_finds_an_empty_server(redis: Redis, turn: str) -> None:
+async def test_the_marker_lets_keys_stay_and_the_next_test_finds_an_empty_server(redis: Redis, turn: str) -> None:
     assert await redis.dbsize() == 0, turn
-    await redis.set("test:seen", 1)
+    await redis.set("aiolocks:lock:{a}:fence", 7)

@@ -44,9 +44,6 @@ def test_all_tests_are_run_and_tests_that_keep_a_core_busy_first(busy: int, othe
 def test_a_folder_that_a_part_leaves_out_has_no_test_of_it(part: str, only: str) -> None:
     for text in texts_of(part):
         assert re.search(rf"^pytestmark = [^=]*mark\.({only})\b", text, re.MULTILINE), text[:200]
-
-
-def test_a_folder_that_the_faults_leave_out_breaks_no_server() -> None:
     assert not [text[:200] for text in texts_of(FAULTS) if "mark.faults" in text]
 
 
@@ -67,35 +64,19 @@ def left_of(name: str, *marks: str, **parameters: Iterable[Any]) -> list[dict[st
     return [test.callspec.params for test in tests if test.nodeid not in others]
 
 
-def test_the_server_in_memory_stands_for_the_others_where_time_is_virtual() -> None:
+def test_one_server_stands_for_the_others_and_in_virtual_time_it_is_the_one_in_memory() -> None:
     assert left_of("a", url=["memory", "redis"]) == [{"url": "memory"}]
-
-
-@pytest.mark.rest
-def test_of_tests_in_real_time_one_server_stands_for_the_others() -> None:
     assert len(left_of("a", "real_time", url=["memory", "redis"])) == 1
     assert len(left_of("a", backend=["memory", "server"], exclusive=["lock", "semaphore", "rwlock"])) == 1
-
-
-def test_no_case_stands_for_another_case() -> None:
     left = left_of("a", backend=["memory", "server"], seconds=[1, 2, 3])
-    assert sorted(each["seconds"] for each in left) == [1, 2, 3]
+    assert sorted(each["seconds"] for each in left) == [1, 2, 3], "no case stands for another case"
     assert {each["backend"] for each in left} == {"memory", "server"}, "in turns"
+    assert len(left_of("a", "core", url=["memory", "redis"], row=EVERY_ROW)) == 2 * len(EVERY_ROW), "the core stays"
 
 
 def test_one_row_of_each_grantor_stands_for_the_others() -> None:
+    assert {name for names in GRANTORS for name in names} <= {str(row) for row in EVERY_ROW}
     left = left_of("a", row=EVERY_ROW)
     assert {str(each["row"]) for each in left} == {names[0] for names in GRANTORS}
-
-
-def test_rows_stay_where_none_of_them_stands_for_others() -> None:
     rows = ["read lock", "write lock"]
-    assert left_of("a", row=rows) == [{"row": row} for row in rows]
-
-
-def test_the_core_is_tried_for_every_row_on_every_server() -> None:
-    assert len(left_of("a", "core", url=["memory", "redis"], row=EVERY_ROW)) == 2 * len(EVERY_ROW)
-
-
-def test_a_row_that_stands_for_others_is_in_the_table() -> None:
-    assert {name for names in GRANTORS for name in names} <= {str(row) for row in EVERY_ROW}
+    assert left_of("a", row=rows) == [{"row": row} for row in rows], "none of them stands for others"

@@ -1,41 +1,36 @@
 """Servers of a test's own: there when asked for, gone without a trace."""
 
 import socket
+from collections.abc import Callable
 
 import pytest
-import redis as synchronous
 
+from tests.support.clusters import ClusterSet
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import BINARY_VARIABLE, RedisServer, ServerError, find_binary
 
 pytestmark = pytest.mark.rest
 
 
 @pytest.mark.smoke
-def test_a_server_listens_on_a_socket_and_a_port(own_server: RedisServer) -> None:
-    for url in (own_server.url, own_server.tcp_url):
-        with synchronous.Redis.from_url(url) as client:
-            info = client.info("server")
-            assert info["process_id"] == own_server.pid
-            version = info.get("valkey_version", info["redis_version"])
-            assert version == ".".join(map(str, own_server.version))
-
-
-def test_the_port_of_a_killed_server_is_given_to_no_other_process(own_server: RedisServer) -> None:
+def test_a_server_has_the_version_that_it_is_said_to_have_and_keeps_its_port(own_server: RedisServer) -> None:
+    info = own_server.operator.info("server")
+    version = info.get("valkey_version", info["redis_version"])
+    assert version == ".".join(map(str, own_server.version))
     own_server.kill()
     with socket.socket() as another, pytest.raises(OSError, match="in use"):
         another.bind(("127.0.0.1", own_server.port))
-    with socket.socket() as client, pytest.raises(ConnectionRefusedError):
-        client.connect(("127.0.0.1", own_server.port))
 
 
-def test_a_paused_server_answers_after_it_was_resumed(own_server: RedisServer) -> None:
-    with synchronous.Redis.from_url(own_server.url, socket_timeout=0.2, retry=None) as client:
-        own_server.pause()
-        own_server.pause()
-        with pytest.raises(synchronous.TimeoutError):
-            client.ping()
-        own_server.resume()
-        assert client.ping()
+@pytest.mark.parametrize("build", [lambda: SentinelSet(groups=2, replicas=0), lambda: ClusterSet(replicas=0)])
+def test_nothing_of_a_set_stays_though_one_of_it_is_paused(build: Callable[[], SentinelSet | ClusterSet]) -> None:
+    one = build()
+    groups = one.groups if isinstance(one, SentinelSet) else [one]
+    servers = [server for group in groups for server in (*group.servers, *getattr(group, "sentinels", ()))]
+    servers[0].pause()
+    one.stop()
+    one.stop()
+    assert not any(server.running or server.directory.exists() for server in servers)
 
 
 def test_a_server_that_does_not_start_says_why(own_server: RedisServer) -> None:

@@ -1,4 +1,4 @@
-"""Leases that are lost by name, and outages of the server in memory, as tests make them."""
+"""The trouble that tests make: a clock that they move, leases that they lose, outages of the server in memory."""
 
 import asyncio
 import threading
@@ -12,34 +12,52 @@ from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, sy
 from aiolocks.testing import Clock, lose, lose_name, outage
 from tests.support.heard import hearing
 from tests.support.network import until
+from tests.support.primitives import as_a_stranger, queued
 
+pytestmark = pytest.mark.asyncio
 pytest_plugins = ["aiolocks.testing.plugin"]
 
 
-# A loss by name.
+async def test_leases_and_waiters_follow_the_clock(locks: LockManager, clock: Clock) -> None:
+    async with locks.lock("orders:42", ttl=10) as renewed:
+        await clock.advance(600)
+        assert renewed.held
+        assert renewed.remaining() > 5
+    lease = await locks.lock("orders:42", ttl=10, renew=False).acquire()
+    patient = asyncio.create_task(locks.lock("orders:42").acquire())
+    hasty = asyncio.create_task(locks.lock("orders:42").acquire(timeout=5))
+    await clock.advance(6)
+    assert not patient.done()
+    with pytest.raises(AcquireTimeoutError):
+        await hasty
+    await clock.advance(3)
+    assert lease.held
+    await clock.advance(2)
+    assert lease.lost
+    await clock.advance(1)
+    assert (await patient).fencing_token > lease.fencing_token
 
 
-@pytest.mark.asyncio
-async def test_the_body_of_a_lease_lost_by_its_name_is_stopped_and_the_next_waiter_has_the_name(
-    locks: LockManager,
+async def test_a_clock_goes_on_only_moves_no_other_server_s_time_and_is_made_before_the_first_lock(
+    locks: LockManager, clock: Clock
 ) -> None:
-    async def work() -> None:
-        async with locks.lock("orders:42"):
-            await asyncio.sleep(3600)
+    with pytest.raises(ValueError, match="never goes back"):
+        await clock.advance(-1)
+    with pytest.raises(TypeError, match="memory://"):
+        Clock(LockManager.from_url("redis://localhost"))
+    async with locks.lock("orders:42"):
+        with pytest.raises(RuntimeError, match="before the first lock"):
+            Clock(locks)
 
-    working = asyncio.create_task(work())
-    await until_held(locks)
-    waiter = asyncio.create_task(locks.lock("orders:42").acquire())
-    lose_name(locks, "orders:42", "the test says so")
+
+async def test_the_next_waiter_has_the_name_of_a_lost_lease(locks: LockManager) -> None:
     with pytest.raises(LeaseLostError, match="the test says so"):
-        await working
+        async with locks.lock("orders:42"):
+            waiter = as_a_stranger(locks.lock("orders:42").acquire())
+            await queued(locks.lock("orders:42"), 1)
+            lose_name(locks, "orders:42", "the test says so")
+            await asyncio.sleep(3600)
     await (await waiter).release()
-
-
-async def until_held(locks: LockManager) -> None:
-    async with asyncio.timeout(10):
-        while not await locks.lock("orders:42").locked():
-            await asyncio.sleep(0)
 
 
 HELD: dict[str, Callable[[LockManager], Any]] = {
@@ -56,33 +74,23 @@ HELD: dict[str, Callable[[LockManager], Any]] = {
 }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", list(HELD))
 async def test_of_every_kind_blocks_and_leases_by_hand_are_lost(kind: str, locks: LockManager) -> None:
     held = HELD[kind](locks)
     async with locks.lock("orders:7") as other:
-        with pytest.raises(LeaseLostError, match="by a test"):
-            async with held:
-                lose_name(locks, "orders:42")
-                await asyncio.sleep(3600)
-        lease = await held.acquire(timeout=1)
-        lose_name(locks, "orders:42")
-        assert lease.lost
-        await (await held.acquire(timeout=1)).release()
+        for lost in (lose, lambda lease: lose_name(locks, "orders:42")):
+            with pytest.raises(LeaseLostError, match="by a test"):
+                async with held as lease:
+                    lost(lease)
+                    await asyncio.sleep(3600)
+            lease = await held.acquire(timeout=1)
+            lost(lease)
+            assert lease.lost
+            await (await held.acquire(timeout=1)).release()
         assert other.held
 
 
-@pytest.mark.asyncio
-async def test_all_holds_of_a_reentrant_lock_are_lost_and_its_name_is_free(locks: LockManager) -> None:
-    rlock = locks.rlock("orders:42")
-    leases = [await rlock.acquire() for _ in range(3)]
-    lose_name(locks, "orders:42")
-    assert all(lease.lost for lease in leases)
-    assert not await rlock.locked()
-
-
-@pytest.mark.asyncio
-async def test_every_holder_of_a_semaphore_is_lost_through_whichever_manager(locks: LockManager) -> None:
+async def test_every_hold_of_a_name_is_lost_through_whichever_manager(locks: LockManager) -> None:
     mine, others = LockManager.from_url("memory://shop"), LockManager.from_url("memory://shop")
     leases = [await each.semaphore("scraper", 5).acquire() for each in (mine, others, others)]
     elsewhere = await locks.semaphore("scraper", 5).acquire()
@@ -90,9 +98,13 @@ async def test_every_holder_of_a_semaphore_is_lost_through_whichever_manager(loc
     assert [lease.lost for lease in leases] == [True] * 3
     assert elsewhere.held
     await elsewhere.release()
+    rlock = locks.rlock("orders:42")
+    leases = [await rlock.acquire() for _ in range(3)]
+    lose_name(locks, "orders:42")
+    assert all(lease.lost for lease in leases)
+    assert not await rlock.locked()
 
 
-@pytest.mark.asyncio
 async def test_a_name_that_is_not_held_cannot_be_lost(locks: LockManager) -> None:
     with pytest.raises(RuntimeError, match=r"no lease of 'orders:42'.*none at all"):
         lose_name(locks, "orders:42")
@@ -108,7 +120,6 @@ async def test_a_name_that_is_not_held_cannot_be_lost(locks: LockManager) -> Non
         lose("orders:42")  # type: ignore[arg-type]
 
 
-@pytest.mark.asyncio
 async def test_a_name_is_lost_on_a_real_server_too(redis_server: str) -> None:
     async with LockManager.from_url(redis_server) as locks:
         lease = await locks.lock("orders:42").acquire()
@@ -117,18 +128,15 @@ async def test_a_name_is_lost_on_a_real_server_too(redis_server: str) -> None:
         await (await locks.lock("orders:42").acquire(timeout=5)).release()
 
 
-def test_threads_lose_leases_too() -> None:
-    locks = sync.LockManager.from_url("memory://")
-    with pytest.raises(LeaseLostError, match="by a test"), locks.lock("orders:42") as lease:
-        lose(lease)
-        lease.check()
-    with pytest.raises(LeaseLostError, match="by a test"), locks.lock("orders:42") as lease:
-        lose_name(locks, "orders:42")
-        lease.check()
-    locks.close()
+async def test_threads_lose_leases_too() -> None:
+    def lose_twice() -> None:
+        with sync.LockManager.from_url("memory://") as locks:
+            for lost in (lose, lambda _: lose_name(locks, "orders:42")):
+                with pytest.raises(LeaseLostError, match="by a test"), locks.lock("orders:42") as lease:
+                    lost(lease)
+                    lease.check()
 
-
-# An outage.
+    await asyncio.to_thread(lose_twice)
 
 
 CALLS: dict[str, Callable[[LockManager], Awaitable[object]]] = {
@@ -142,7 +150,6 @@ CALLS: dict[str, Callable[[LockManager], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("used", [True, False], ids=["connected", "not yet connected"])
 async def test_every_call_fails_as_long_as_the_outage_lasts(call: str, used: bool, locks: LockManager) -> None:
@@ -160,7 +167,6 @@ async def test_every_call_fails_as_long_as_the_outage_lasts(call: str, used: boo
     await succeeds()
 
 
-@pytest.mark.asyncio
 async def test_a_holder_works_through_an_outage_that_is_shorter_than_its_lease(
     locks: LockManager, clock: Clock
 ) -> None:
@@ -176,7 +182,6 @@ async def test_a_holder_works_through_an_outage_that_is_shorter_than_its_lease(
     assert set(told[3:]) == {"renewed", "released"}
 
 
-@pytest.mark.asyncio
 async def test_a_holder_is_stopped_at_its_deadline_in_a_longer_one_and_the_waiter_goes_on_after_it(
     locks: LockManager, clock: Clock
 ) -> None:
@@ -198,7 +203,6 @@ async def test_a_holder_is_stopped_at_its_deadline_in_a_longer_one_and_the_waite
     await (await waiter).release()
 
 
-@pytest.mark.asyncio
 async def test_a_waiter_gives_up_when_its_time_is_over_or_the_outage_lasts_a_ttl(
     locks: LockManager, clock: Clock
 ) -> None:
@@ -217,14 +221,7 @@ async def test_a_waiter_gives_up_when_its_time_is_over_or_the_outage_lasts_a_ttl
     await held.release()
 
 
-@pytest.mark.asyncio
 async def test_what_was_released_meanwhile_is_free_when_the_outage_is_over(locks: LockManager, clock: Clock) -> None:
-    with outage(locks):
-        pass
-    with pytest.raises(RedisConnectionError):
-        async with locks.lock("orders:42", ttl=60):
-            with outage(locks):
-                await locks.client.get("orders:42")
     async with locks.lock("orders:42", ttl=60):
         outer = outage(locks)
         outer.__enter__()
@@ -238,7 +235,6 @@ async def test_what_was_released_meanwhile_is_free_when_the_outage_is_over(locks
     await lease.release()
 
 
-@pytest.mark.asyncio
 async def test_a_call_on_its_way_is_not_answered(locks: LockManager) -> None:
     asking = asyncio.create_task(locks.lock("orders:42").try_acquire())
     await asyncio.sleep(0)
@@ -246,7 +242,6 @@ async def test_a_call_on_its_way_is_not_answered(locks: LockManager) -> None:
         await asking
 
 
-@pytest.mark.asyncio
 async def test_an_outage_in_an_outage_ends_with_the_outer_one_and_is_of_one_server(locks: LockManager) -> None:
     shop = [LockManager.from_url("memory://an-outage") for _ in range(2)]
     outer, inner = outage(shop[0]), outage(shop[1])
@@ -261,32 +256,31 @@ async def test_an_outage_in_an_outage_ends_with_the_outer_one_and_is_of_one_serv
     await shop[0].client.ping()
 
 
-def test_an_outage_is_of_the_server_in_memory_alone() -> None:
-    with (
-        pytest.raises(TypeError, match=r"from_url\(\"memory://\"\)"),
-        outage(LockManager.from_url("redis://localhost")),
-    ):
+async def test_an_outage_is_of_the_server_in_memory_alone() -> None:
+    elsewhere = LockManager.from_url("redis://localhost")
+    with pytest.raises(TypeError, match=r"from_url\(\"memory://\"\)"), outage(elsewhere):
         pass
     with pytest.raises(TypeError, match="locks must be a LockManager"), outage("memory://"):  # type: ignore[arg-type]
         pass
 
 
-def test_threads_meet_an_outage_and_ride_it_out() -> None:
-    locks = sync.LockManager.from_url("memory://", ttl=5)
-    with locks.lock("orders:42") as lease:
-        waiter = threading.Thread(target=lambda: locks.lock("orders:42").acquire().release())
-        waiter.start()
-        while not locks.lock("orders:42").waiters():
-            pass
-        with outage(locks), pytest.raises(RedisConnectionError):
-            locks.lock("orders:7").try_acquire()
-        assert lease.held
-    waiter.join(10)
-    assert not waiter.is_alive()
-    locks.close()
+async def test_threads_meet_an_outage_and_ride_it_out() -> None:
+    def ride_out() -> None:
+        with sync.LockManager.from_url("memory://", ttl=5) as locks:
+            with locks.lock("orders:42") as lease:
+                waiter = threading.Thread(target=lambda: locks.lock("orders:42").acquire().release())
+                waiter.start()
+                while not locks.lock("orders:42").waiters():
+                    pass
+                with outage(locks), pytest.raises(RedisConnectionError):
+                    locks.lock("orders:7").try_acquire()
+                assert lease.held
+            waiter.join(10)
+            assert not waiter.is_alive()
+
+    await asyncio.to_thread(ride_out)
 
 
-@pytest.mark.asyncio
 async def test_the_thread_that_renews_meets_the_outage_too() -> None:
     locks = LockManager.from_url("memory://", ttl=1.5, watchdog="thread")
     with hearing() as heard:

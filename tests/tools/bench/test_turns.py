@@ -17,22 +17,18 @@ def turn(
 
 
 @pytest.mark.smoke
-def test_holds_overlap_at_one_time_beyond_the_limit() -> None:
+def test_holds_overlap_beyond_the_limit_of_which_a_writer_takes_all() -> None:
     assert overlaps([turn(0, 1, 4), turn(0, 3, 5)]) == 1
     assert overlaps([turn(0, 1, 3), turn(0, 3, 5)]) == 0
-    held = [turn(0, 1, 9), turn(0, 2, 9), turn(0, 3, 9)]
-    assert (overlaps(held, limit=3), overlaps(held, limit=2)) == (0, 1)
-
-
-def test_a_writer_beside_a_reader_is_an_overlap_and_readers_beside_each_other_are_none() -> None:
-    readers, writer = [turn(0, 1, 9), turn(0, 2, 9)], turn(0, 3, 9, order=7)
+    readers, writer = [turn(0, 1, 9), turn(0, 2, 9), turn(0, 3, 9)], turn(0, 4, 9, order=7)
+    assert (overlaps(readers, limit=3), overlaps(readers, limit=2)) == (0, 1)
 
     def weight(one: Acquisition) -> int:
         return 3 if one.task == 7 else 1
 
     assert overlaps(readers, 3, weight) == 0
-    assert overlaps([*readers, writer], 3, weight) == 1
-    assert overlaps([writer, turn(0, 4, 5)], 3, weight) == 1
+    assert overlaps([*readers[:2], writer], 3, weight) == 1
+    assert overlaps([writer, turn(0, 5, 6)], 3, weight) == 1
 
 
 def test_a_request_has_overtaken_one_that_is_older_by_more_than_five_milliseconds_or_never_served() -> None:
@@ -41,12 +37,9 @@ def test_a_request_has_overtaken_one_that_is_older_by_more_than_five_millisecond
     assert overtaking([turn(0, None), turn(10, 15)]) == {turn(10, 15)}
 
 
-def test_within_a_process_any_overtaking_counts() -> None:
+def test_within_a_process_any_overtaking_counts_by_fencing_tokens_where_news_of_grants_crossed() -> None:
     assert overtaking_within([turn(0, 20, order=0), turn(0, 15, order=1)]) == 1
     assert overtaking_within([turn(0, 20, process=1), turn(0, 15, process=2, order=1)]) == 0
-
-
-def test_fencing_tokens_tell_the_order_of_grants_where_news_of_them_crossed() -> None:
     first = Acquisition(0, 0, 0, asked=1, granted=9, released=10, fence=100)
     second = Acquisition(0, 1, 1, asked=2, granted=8, released=10, fence=101)
     assert overtaking_within([first, second]) == 1
