@@ -65,7 +65,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], within: float = WITHIN) -> float:
+def wait_until(condition: Callable[[], object], within: float = WITHIN) -> float:
     """Return the seconds until it is so."""
     began = time.monotonic()
     while not condition():

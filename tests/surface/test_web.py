@@ -5,7 +5,7 @@ import math
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Annotated, Any, Literal, cast
 
 import anyio.from_thread
@@ -28,7 +28,7 @@ from aiolocks.aiohttp import LOCKS
 from tests.support.leftovers import is_residue
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
-from tests.support.web import FOR_EVER, WITHIN, aiohttp_app, fastapi_app, in_aiohttp, in_uvicorn, take_away
+from tests.support.web import FOR_EVER, WITHIN, aiohttp_app, fastapi_app, listening, take_away
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
@@ -47,13 +47,11 @@ TwoLocks = Callable[..., Awaitable[httpx.AsyncClient]]
 
 @pytest_asyncio.fixture
 async def serve() -> AsyncIterator[Serve]:
-    async with AsyncExitStack() as stack:
+    async with listening() as listen, AsyncExitStack() as stack:
 
         async def start(app: FastAPI | web.Application, **options: Any) -> httpx.AsyncClient:
-            run = in_aiohttp(app, **options) if isinstance(app, web.Application) else in_uvicorn(app)
-            port = await stack.enter_async_context(run)
-            client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WITHIN)
-            return await stack.enter_async_context(client)
+            url = f"http://127.0.0.1:{await listen(app, **options)}"
+            return await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=WITHIN))
 
         yield start
 
@@ -177,22 +175,6 @@ async def test_options_of_the_lease_go_before_the_managers(site: Site, redis: Re
     assert 39 < ttls[0] <= 40
 
 
-async def test_requests_for_one_name_are_served_one_at_a_time(site: Site, redis: Redis) -> None:
-    inside = most = 0
-
-    async def work(lease: Lease) -> None:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        await asyncio.sleep(0.01)
-        inside -= 1
-
-    client = await site(redis, work, timeout=WITHIN)
-    answers = await asyncio.gather(*(client.post("/orders/7") for _ in range(10)))
-    assert [answer.status_code for answer in answers] == [200] * 10
-    assert most == 1
-
-
 async def test_a_limit_lets_so_many_requests_in(site: Site, redis: Redis) -> None:
     client = await site(redis, nothing, limit=2)
     semaphore = Semaphore(redis, "orders:7", 2)
@@ -218,21 +200,15 @@ async def test_a_handler_whose_lease_is_lost_is_cancelled_and_the_answer_is_503(
     assert cancelled
 
 
-async def at_once(lease: Lease) -> None:
-    assert lease.held
-
-
 async def in_spite_of_its_cancellation(lease: Lease) -> None:
-    try:
+    with suppress(asyncio.CancelledError):
         await asyncio.sleep(FOR_EVER)
-    except asyncio.CancelledError:
-        pass
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("wait_release", [True, False])
-@pytest.mark.parametrize("end", [at_once, in_spite_of_its_cancellation])
-async def test_a_handler_that_ends_though_its_lease_is_lost_is_not_answered_with_success(
+@pytest.mark.parametrize("end", [nothing, in_spite_of_its_cancellation])
+async def test_a_handler_that_ends_without_its_lease_is_not_answered_with_success(
     site: Site, redis: Redis, end: Work, wait_release: bool
 ) -> None:
     async def work(lease: Lease) -> None:
@@ -298,6 +274,7 @@ async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: S
 
 
 ANY: list[Callable[..., object]] = [aiolocks.fastapi.locked, aiolocks.aiohttp.locked]
+TEMPLATES = ["orders:{}", "orders:{0}", "orders:{order.id}", "orders:{order[id]}", "{", "{order_id:{}}", "", "x" * 1025]
 WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
     ({"status": 200}, ValueError, "423, 409, 429 or 503"),
     ({"status": "423"}, ValueError, "423, 409, 429 or 503"),
@@ -319,18 +296,13 @@ WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "error", "says"), WRONG, ids=[str(wrong) for wrong, _, _ in WRONG])
-async def test_a_mistake_is_refused_at_the_declaration(
-    wrong: dict[str, object], error: type[Exception], says: str
-) -> None:
+async def test_a_mistake_is_refused_at_the_declaration(wrong: dict[str, object], error: Any, says: str) -> None:
     for locked in ANY:
         with pytest.raises(error, match=says):
             locked("orders:{order_id}", **wrong)
 
 
-@pytest.mark.parametrize(
-    "template",
-    ["orders:{}", "orders:{0}", "orders:{order.id}", "orders:{order[id]}", "{", "{order_id:{}}", "", "x" * 1025],
-)
+@pytest.mark.parametrize("template", TEMPLATES)
 async def test_a_template_with_anything_but_names_or_too_long_itself_is_refused_at_once(template: str) -> None:
     for locked in ANY:
         with pytest.raises(ValueError):
@@ -417,8 +389,7 @@ async def test_fastapi_a_sync_endpoint_goes_on_sees_the_loss_and_is_answered_wit
         seen.append("went on")
         return "done"
 
-    answer = await (await serve(app)).post("/orders/7")
-    assert answer.status_code == 503
+    assert (await (await serve(app)).post("/orders/7")).status_code == 503
     assert str(seen[0]).startswith("it is gone from the server: its key expired")
     assert seen[1:] == ["went on"]
 
@@ -442,7 +413,6 @@ async def test_fastapi_the_name_may_come_from_a_dependency_and_the_manager_too(s
 
 async def test_fastapi_a_middleware_around_does_not_keep_the_loss_from_the_endpoint(serve: Serve, redis: Redis) -> None:
     app = fastapi_app(redis)
-
     app.middleware("http")(pass_on)
 
     @app.post("/orders/{order_id}")
