@@ -305,7 +305,7 @@ async def reached(point: "asyncio.Future[T]", by: "asyncio.Task[Any]") -> T:
     return point.result()
 
 
-async def until(condition: Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
+async def until(condition: Callable[[], Awaitable[object]], within: float = 15.0) -> None:
     began = clock()
     async with bounded(within):
         while not await condition():
