@@ -14,10 +14,11 @@ from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._watcher import Watcher
 from tests.support.clusters import ClusterSet, slot_of
 from tests.support.lateness import bounded
+from tests.surface.commands import Capsys
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-Capsys = pytest.CaptureFixture[str]
+PARTIAL = {"cluster-require-full-coverage": "no"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class HalfDead:
 @pytest.fixture(scope="module")
 def half_dead() -> Iterator[HalfDead]:
     names = [f"order:{number}" for number in range(20)]
-    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+    with ClusterSet(replicas=0, options=PARTIAL) as cluster:
 
         async def hold() -> None:
             async with LockManager.from_url(cluster.url, ttl=600, renew=False) as locks:
@@ -85,7 +86,7 @@ def test_a_name_beside_a_dead_primary_is_shown_or_the_error_names_that(half_dead
 
 @pytest.mark.asyncio
 async def test_watch_finds_a_primary_that_comes_back() -> None:
-    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+    with ClusterSet(replicas=0, options=PARTIAL) as cluster:
         board = Board(Primaries([]), "aiolocks:")
         watcher = Watcher(board, cluster.url)
         dead = cluster.primaries()[0]
@@ -119,10 +120,8 @@ async def test_a_name_is_shown_while_its_slot_moves_and_after_it_has_moved() -> 
             assert moved.held == 1
 
 
-def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others(
-    capsys: Capsys,
-) -> None:
-    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others(capsys: Capsys) -> None:
+    with ClusterSet(replicas=0, options=PARTIAL) as cluster:
         hangs = cluster.primaries()[0]
         hangs.pause()
         assert main(["watch", "--once", "--json", "--url", cluster.url]) == 2

@@ -15,25 +15,17 @@ from functools import partial
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock
+from aiolocks import Lock, LockManager
 from aiolocks.cli import main
 from tests.support.servers import RedisServer
+from tests.surface.commands import Capsys, Command
 
 pytestmark = pytest.mark.rest
 
-Capsys = pytest.CaptureFixture[str]
 COMMANDS = [
-    "ls",
-    "show x",
-    "release x",
-    "resize x 3",
-    "pause x 3",
-    "resume x",
-    "watch --once",
-    "doctor",
-    "bench --seconds 0.1",
+    "ls", "show x", "release x", "resize x 3", "pause x 3", "resume x", "watch --once", "doctor", "bench --seconds 0.1",
     "demo",
-]
+]  # fmt: skip
 
 RUN = "run x --wait 1 -- true"
 
@@ -49,8 +41,8 @@ def ended(command: str, url: str, capsys: Capsys) -> tuple[int, str]:
     return status, said.out + said.err
 
 
-def problems(url: str, says: str, capsys: Capsys, *, away: bool = True) -> list[str]:
-    """Return which commands did not end with one line that has *says* in it; *away*: the URL is right."""
+def each_says(says: str, url: str, capsys: Capsys, *, away: bool = True) -> None:
+    """Assert that each command ends with one line that has *says* in it; *away*: the URL is right."""
     found = list[str]()
     for command in [*COMMANDS, RUN]:
         status, said = ended(command, url, capsys)
@@ -59,13 +51,12 @@ def problems(url: str, says: str, capsys: Capsys, *, away: bool = True) -> list[
             found.append(f"{command}: {status}\n{said}")
         if "s3same" in said:
             found.append(f"{command}: shows the password\n{said}")
-    return found
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: Capsys) -> None:
-    found = problems(f"{scheme}://{NO_SERVER}{'/orders' if 'sentinel' in scheme else ''}", NO_SERVER, capsys)
-    assert not found, "\n".join(found)
+    each_says(NO_SERVER, f"{scheme}://{NO_SERVER}{'/orders' if 'sentinel' in scheme else ''}", capsys)
 
 
 @pytest.mark.smoke
@@ -80,16 +71,14 @@ def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: Cap
 )  # fmt: skip
 def test_a_wrong_url_is_one_line_and_status_2(url: str, capsys: Capsys) -> None:
     says = "memory://" if url.startswith("memory") else "this --url "
-    found = problems(url.format(NO_SERVER), says, capsys, away=False)
-    assert not found, "\n".join(found)
+    each_says(says, url.format(NO_SERVER), capsys, away=False)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel", "unix"])
 def test_an_option_of_tls_in_a_url_without_tls_is_said_to_need_the_other_scheme(scheme: str, capsys: Capsys) -> None:
     place = {"unix": "/nowhere/redis.sock", "redis+sentinel": f"{NO_SERVER}/orders"}.get(scheme, NO_SERVER)
     url = f"{scheme}://{place}?password=s3same&ssl_ca_certs=/nowhere"
-    found = problems(url, "this --url has options for TLS, which need rediss", capsys, away=False)
-    assert not found, "\n".join(found)
+    each_says("this --url has options for TLS, which need rediss", url, capsys, away=False)
 
 
 @pytest.mark.redis
@@ -107,8 +96,7 @@ def test_the_error_of_a_url_with_tls_says_that_its_port_speaks_without(
 
 def test_a_cluster_that_refuses_the_password_is_one_line(servers: Callable[..., RedisServer], capsys: Capsys) -> None:
     node = servers(options={"requirepass": "right", "cluster-enabled": "yes"})
-    found = problems(f"redis+cluster://:s3same@127.0.0.1:{node.port}", "password", capsys)
-    assert not found, "\n".join(found)
+    each_says("password", f"redis+cluster://:s3same@127.0.0.1:{node.port}", capsys)
 
 
 @pytest.mark.parametrize("answer", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*0\r\n"], ids=ascii)
@@ -172,10 +160,8 @@ async def test_an_output_that_cannot_be_written_is_status_2(redis: Redis, redis_
 async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, redis_url: str) -> None:
     async with Lock(redis, "na\u00efve-\u65e5"):
         for arguments in ("ls", "show na\u00efve-\u65e5", "watch --once"):
-            environment = f"PYTHONIOENCODING=ascii {sys.executable} -m aiolocks {arguments} --url {redis_url}"
-            done = await asyncio.to_thread(
-                subprocess.run, ["bash", "-c", environment], capture_output=True, check=False
-            )
+            line = f"PYTHONIOENCODING=ascii {sys.executable} -m aiolocks {arguments} --url {redis_url}"
+            done = await asyncio.to_thread(subprocess.run, ["bash", "-c", line], capture_output=True, check=False)
             assert (done.returncode, b"na\\xefve-\\u65e5" in done.stdout) == (0, True), done.stderr
 
 
@@ -183,23 +169,20 @@ async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, red
 @pytest.mark.redis
 @pytest.mark.leaves_residue
 @pytest.mark.asyncio
-async def test_a_lease_without_end_is_null_in_json(redis: Redis, redis_url: str, capsys: Capsys) -> None:
-    await redis.zadd("aiolocks:semaphore:{inf}", {"t" * 33: float("inf")})
-    assert await asyncio.to_thread(main, ["ls", "--json", "--url", redis_url]) == 0
-    (listed,) = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+async def test_a_lease_without_end_is_null_in_json(locks: LockManager, command: Command) -> None:
+    await locks.client.zadd("aiolocks:semaphore:{inf}", {"t" * 33: float("inf")})
+    printed = (await command("ls", "--json")).out
+    (listed,) = json.loads(printed, parse_constant=lambda name: pytest.fail(name))
     assert listed["remaining"] is None
-    await redis.delete("aiolocks:semaphore:{inf}")
 
 
 @pytest.mark.smoke
-def test_an_empty_url_is_a_mistake_and_not_the_default_and_memory_has_nothing_to_list(
-    capsys: Capsys,
-) -> None:
+def test_an_empty_url_is_not_the_default_and_memory_has_nothing_to_list(capsys: Capsys) -> None:
     assert main(["ls", "--url", ""]) == 2
     assert "is not valid" in capsys.readouterr().err
-    for command in (["ls"], ["show", "x"]):
-        assert main([*command, "--url", "memory://"]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+    for command in ("ls", "show x"):
+        status, said = ended(command, "memory://", capsys)
+        assert (status, said.count("\n")) == (2, 1)
 
 
 @pytest.mark.redis
