@@ -1,11 +1,17 @@
-"""What a command of `aiolocks` said, and the types that its tests share."""
+"""Commands of `aiolocks` in processes of their own, and what a command said."""
 
 import json
-from collections.abc import Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
+from tests.support.children import family
+from tests.support.workers import environment
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -23,3 +29,18 @@ class Said:
 
 
 Command = Callable[..., Awaitable[Said]]
+
+Process = subprocess.Popen[str]
+Start = Callable[..., Process]
+
+
+@contextmanager
+def running(url: str, *arguments: str, before: str = "") -> Iterator[Process]:
+    """Run the command `aiolocks run` with the server at *url*, in a session of its own.
+
+    It takes the place of a shell that has run the line *before*.
+    """
+    command = ("sh", "-c", f'{before}exec "$@"', "sh", sys.executable, "-W", "error", "-m", "aiolocks", "run")
+    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with family(*command, *arguments, env=environment({"AIOLOCKS_URL": url}), **streams) as process:
+        yield process

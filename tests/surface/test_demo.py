@@ -1,6 +1,5 @@
 """`aiolocks demo` as users run it: what it shows, its exit status, and what it leaves behind."""
 
-import os
 import re
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from redis import Redis
@@ -17,6 +15,7 @@ from aiolocks.cli import main
 from tests.support.lateness import SLACK, assert_within
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
+from tests.support.workers import environment
 from tests.surface.test_run import alive
 from tests.surface.test_run_terminal import Terminal
 
@@ -35,13 +34,8 @@ sys.exit(main(["demo", *sys.argv[1:]]))
 """
 """The demo, which has as much time as this machine may need."""
 
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(Path(__file__).parents[2]),
-    "PYTHONIOENCODING": "utf-8",
-    "PYTHONWARNINGS": "error",  # for the workers too
-    "PYTHONDEVMODE": "1",
-}
+ENVIRONMENT = environment({"PYTHONIOENCODING": "utf-8", "PYTHONWARNINGS": "error", "PYTHONDEVMODE": "1"})
+"""For the workers too."""
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import redis as redis_sync
 from tests.support.children import hear_signals
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
+from tests.support.workers import environment
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(120), pytest.mark.rest]
 
 WITHIN = 10 * SLACK
-REPOSITORY = Path(__file__).parents[2]
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 
 
@@ -71,10 +71,8 @@ class Shell(Terminal):
     """An interactive shell, where `run` is the command under test."""
 
     def __init__(self, url: str) -> None:
-        environment = {
-            "PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "", "PYTHONPATH": str(REPOSITORY), "AIOLOCKS_URL": url
-        }  # fmt: skip
-        super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
+        env = environment({"TERM": "dumb", "PS1": "", "AIOLOCKS_URL": url})
+        super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], env)
         # It says its own status, as a line that is typed ahead gets lost when Ctrl-C ends what runs.
         run = f'{sys.executable} -W error -m aiolocks run "$@"'
         self.type(f"stty -echo; run() {{ {run}; echo \"status $?\" >&2; }}; echo re''ady")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from aiolocks.cli import main
-from tests.support.children import family
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
-from tests.surface.test_run import REPOSITORY, Process, alive, lose, result, said, wait_until
+from tests.surface import commands
+from tests.surface.commands import Process
+from tests.surface.test_run import alive, lose, result, said, wait_until
 
 pytestmark = [
     pytest.mark.redis,
@@ -32,12 +32,8 @@ DAEMON = "setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $!'"
 @contextmanager
 def running(server: RedisServer, command: str, *options: str, before: str = "") -> Iterator[Process]:
     """Run a line of the shell under the lock "tree", in the process of a shell that has run the line *before*."""
-    environment = {**os.environ, "AIOLOCKS_URL": server.tcp_url, "PYTHONPATH": str(REPOSITORY)}
-    program = [sys.executable, "-m", "aiolocks", "run", "tree", *options, "--", "sh", "-c", command]
-    with family(
-        "sh", "-c", f'{before}exec "$@"', "sh", *program,
-        env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+    arguments = ("tree", *options, "--", "sh", "-c", command)
+    with commands.running(server.tcp_url, *arguments, before=before) as process:
         yield process
 
 
@@ -51,18 +47,18 @@ def pids() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGKILL)
 
 
-def children(pid: int) -> list[tuple[int, str]]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            number, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
-            if int(rest[1]) == pid:
-                found.append((number, rest[0]))
-    return found
+def stat(pid: int | str) -> tuple[int, str]:
+    """Return the parent and the state of a process; 0 and no state if it has gone."""
+    with suppress(OSError):
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(parent), state
+    return 0, ""
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def children(pid: int) -> dict[int, str]:
+    """Return the state of each child."""
+    every = {int(process.name): stat(process.name) for process in Path("/proc").glob("[0-9]*")}
+    return {number: state for number, (parent, state) in every.items() if parent == pid}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +88,7 @@ def test_a_lost_lease_leaves_alone_what_is_not_of_the_command(
         go_on.touch()
         wait_until(lambda: late.exists() and bool(late.read_text()))
         pids.append(int(late.read_text()))
-        assert process.pid in [parent_of(pids[-1])], "it has inherited some"
+        assert stat(pids[-1])[0] == process.pid, "it has inherited some"
         lose(server, "tree")
         assert result(process)[0] == 74
         *strangers, own, orphan = pids
@@ -106,7 +102,7 @@ def test_what_a_command_leaves_behind_is_reaped_while_it_runs(server: RedisServe
     with running(server, f"{leaves} echo begun; exec sleep 60") as process:
         assert said(process) == "begun"
         wait_until(lambda: len(children(process.pid)) == 2)  # the command and the guard
-        assert "Z" not in [state for _, state in children(process.pid)]
+        assert "Z" not in children(process.pid).values()
 
 
 def test_what_a_command_leaves_behind_when_it_ends_goes_on(server: RedisServer, pids: list[int]) -> None:
@@ -122,7 +118,7 @@ def test_a_tree_that_forks_on_is_ended_before_the_lease_is(server: RedisServer, 
         own = int(said(process))
         wait_until(lambda: len(children(process.pid)) > 4)
         lose(server, "tree")
-        pids.extend(pid for pid, _ in children(process.pid))
+        pids.extend(children(process.pid))
         assert result(process)[0] == 74
         assert not alive(own)
         assert not any(map(alive, pids))
@@ -170,8 +166,7 @@ def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_l
 def test_a_process_that_has_left_the_group_of_a_command_is_asked_to_end_when_the_outer_lease_is_revoked(
     server: RedisServer, counts: tuple[str, Path], inner: str
 ) -> None:
-    command = f"(setsid {counts[0]} &); exec sleep 60"
-    assert_loses_its_lease(server, f'exec {inner} "{command}"')
+    assert_loses_its_lease(server, f'exec {inner} "(setsid {counts[0]} &); exec sleep 60"')
     assert counts[1].read_text() == "1"
 
 

@@ -16,13 +16,10 @@ from fastapi import Depends, HTTPException, WebSocket
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, StreamingResponse
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 import aiolocks.aiohttp
 import aiolocks.fastapi
 from aiolocks import Lease, LeaseLostError, Lock
-from tests.support.servers import RedisServer
 from tests.support.web import (
     FOR_EVER,
     WEBSOCKET,
@@ -140,16 +137,12 @@ async def test_after_a_loss_a_request_behind_it_on_the_connection_is_not_answere
 
 
 @pytest.mark.parametrize("export", ["fastapi-function"], indirect=True)
-async def test_fastapi_a_middleware_around_leaves_a_body_of_known_length_too_short(
-    export: Export, redis: Redis
-) -> None:
+async def test_fastapi_a_middleware_around_leaves_a_body_too_short(export: Export, redis: Redis) -> None:
     _, body = await everything(await export(redis, LENGTH), "GET /export HTTP/1.1")
     assert body == b"first\n"
 
 
-async def test_aiohttp_a_stream_that_ended_before_its_loss_was_known_lacks_its_end(
-    listen: Listen, redis: Redis
-) -> None:
+async def test_aiohttp_a_stream_that_ended_before_its_loss_lacks_its_end(listen: Listen, redis: Redis) -> None:
     route = web.get("/export", streaming(redis, b"all\n", then=take_away))
     _, body = await everything(await listen(aiohttp_app(redis, route)), "GET /export HTTP/1.1")
     assert body == b"4\r\nall\n\r\n"
@@ -298,24 +291,6 @@ async def refusal(port: int, path: str) -> int:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await client.ws_connect(f"http://127.0.0.1:{port}{path}")
     return refused.value.status
-
-
-async def test_without_redis_a_websocket_is_refused_with_503(feed: Feed, own_server: RedisServer) -> None:
-    async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as redis:
-        port = await feed(redis, nothing)
-        own_server.kill()
-        assert await refusal(port, "/feed") == 503
-
-
-async def test_a_client_that_leaves_frees_the_lock_of_its_websocket(feed: Feed, redis: Redis) -> None:
-    gone = asyncio.Event()
-    port = await feed(redis, lambda lease: gone.wait())
-    async with aiohttp.ClientSession() as client:
-        async with client.ws_connect(f"http://127.0.0.1:{port}/feed") as socket:
-            assert await socket.receive_str(timeout=WITHIN) == "first"
-    gone.set()
-    async with Lock(redis, "feed").hold(timeout=WITHIN):
-        pass
 
 
 async def test_fastapi_where_the_server_knows_no_other_refusal_it_is_403(listen: Listen, redis: Redis) -> None:
