@@ -84,9 +84,7 @@ async def test_the_documented_rights_are_enough_for_everything_at_full_speed(
     assert caplog.records == []
 
 
-async def test_the_documented_rights_leave_no_refusal_in_the_server_s_log(
-    own_server: RedisServer, quick_sessions: None
-) -> None:
+async def test_the_documented_rights_leave_no_refusal_in_the_log(own_server: RedisServer, quick_sessions: None) -> None:
     admin: Any
     url = await give(own_server, *RULE[5:])
     async with two_clients(url) as (one, other), Redis.from_url(own_server.url) as admin:
@@ -112,7 +110,7 @@ async def test_the_doctor_finds_nothing_missing_in_the_documented_rights(own_ser
     assert {check for check, verdict in findings.items() if verdict != "ok"} == {"persistence"}
 
 
-async def test_one_right_that_is_missing_is_named_by_the_error_and_the_doctor(
+async def test_a_right_that_is_missing_is_named_by_error_and_doctor(
     own_server: RedisServer, quick_sessions: None
 ) -> None:
     async def try_without(lacking: str) -> object:

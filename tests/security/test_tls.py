@@ -82,7 +82,7 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", the_rest_slow(WRONG, quick=1))
-async def test_a_server_without_a_right_certificate_grants_nothing(
+async def test_a_server_without_right_certificate_grants_nothing(
     tls: TlsServer, quick_sessions: None, wrong: str
 ) -> None:
     async with connect(WRONG[wrong](tls)) as client:
@@ -110,9 +110,7 @@ async def test_a_certificate_that_has_expired_grants_nothing(tls: TlsServer, qui
 
 @pytest.mark.asyncio
 @pytest.mark.faults
-async def test_a_server_that_becomes_another_one_while_a_lease_is_held_is_not_believed_any_more(
-    tls: TlsServer, quick_sessions: None
-) -> None:
+async def test_a_server_that_becomes_another_one_is_not_believed_any_more(tls: TlsServer, quick_sessions: None) -> None:
     """Somebody else answers at the address: the lease ends at its deadline, and a waiter is never granted by it."""
     async with connect(tls.url()) as client:
         async with measured_lag() as lag:

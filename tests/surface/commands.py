@@ -1,5 +1,6 @@
 """Commands of `aiolocks` in processes of their own, and what a command said."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aiolocks.cli import main
 from tests.support.children import family
 from tests.support.workers import environment
 
@@ -26,6 +28,11 @@ class Said:
 
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+async def at(url: str, capsys: Capsys, *arguments: str) -> Said:
+    """Run `aiolocks ARGUMENTS` at *url* in a thread."""
+    return Said(await asyncio.to_thread(main, [*arguments, "--url", url]), *capsys.readouterr())
 
 
 Command = Callable[..., Awaitable[Said]]

@@ -1,27 +1,20 @@
 """Commands of `aiolocks`: in a thread, while the test's loop keeps the leases that they meet, and in processes."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 import pytest_asyncio
 
 from aiolocks import LockManager
-from aiolocks.cli import main
 from tests.support.servers import RedisServer
-from tests.surface.commands import Capsys, Command, Said, Start, running
+from tests.surface.commands import Capsys, Command, Start, at, running
 
 
 @pytest.fixture
 def command(own_server: RedisServer, capsys: Capsys) -> Command:
-    """Runs `aiolocks ARGUMENTS` at the test's own server."""
-
-    async def run(*arguments: str) -> Said:
-        status = await asyncio.to_thread(main, [*arguments, "--url", own_server.url])
-        return Said(status, *capsys.readouterr())
-
-    return run
+    return partial(at, own_server.url, capsys)
 
 
 @pytest_asyncio.fixture

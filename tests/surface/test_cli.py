@@ -119,9 +119,7 @@ def test_an_error_by_a_password_says_where_to_give_it(
 
 @pytest.mark.smoke
 @pytest.mark.redis
-def test_a_right_that_is_missing_is_named(
-    own_server: RedisServer, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_right_is_named(own_server: RedisServer, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     operator: Any = own_server.operator
     operator.execute_command("ACL", "SETUSER", "reader", "on", ">s3same", "~*", "+get", "+ping")
     monkeypatch.setenv("AIOLOCKS_URL", f"redis://reader:s3same@127.0.0.1:{own_server.port}")

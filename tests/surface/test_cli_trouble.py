@@ -134,25 +134,21 @@ def outcome(arguments: str, redirections: str, url: str) -> int:
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("redirections", [">&-", "2>&-", "2>/dev/full", ">&- 2>&-"])
-def test_run_ends_as_its_command_whatever_its_streams_are(redirections: str, redis_url: str) -> None:
-    assert outcome("run x -- sh -c 'exit 3'", redirections, redis_url) == 3
-
-
-@pytest.mark.redis
 @pytest.mark.asyncio
-@pytest.mark.parametrize("redirections", ["2>/dev/full", "2>&-"])
-async def test_run_says_busy_though_its_line_cannot_be_written(redirections: str, redis: Redis, redis_url: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "redirections", "status"),
+    [
+        *(("run y -- sh -c 'exit 3'", redirected, 3) for redirected in (">&-", "2>&-", "2>/dev/full", ">&- 2>&-")),
+        *(("run x --wait 0 -- true", redirected, 75) for redirected in ("2>/dev/full", "2>&-")),
+        ("ls --json", ">/dev/full 2>/dev/null", 2),
+        ("ls", ">&-", 0),
+    ],
+)
+async def test_a_command_ends_with_its_status_whatever_its_streams_are(
+    redis: Redis, redis_url: str, arguments: str, redirections: str, status: int
+) -> None:
     async with Lock(redis, "x"):
-        assert await asyncio.to_thread(outcome, "run x --wait 0 -- true", redirections, redis_url) == 75
-
-
-@pytest.mark.redis
-@pytest.mark.asyncio
-async def test_an_output_that_cannot_be_written_is_status_2(redis: Redis, redis_url: str) -> None:
-    async with Lock(redis, "x"):
-        assert await asyncio.to_thread(outcome, "ls --json", ">/dev/full 2>/dev/null", redis_url) == 2
-        assert await asyncio.to_thread(outcome, "ls", ">&-", redis_url) == 0
+        assert await asyncio.to_thread(outcome, arguments, redirections, redis_url) == status
 
 
 @pytest.mark.redis

@@ -131,9 +131,7 @@ def pids_in(output: str) -> dict[str, int]:
     return {name: int(pid) for name, pid in re.findall(r"(\w+)=(\d+)", listed)}
 
 
-def test_memory_without_its_extra_names_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "fakeredis", None)
     assert main(["demo"]) == 2
     assert "needs the extra 'demo' of aiolocks" in capsys.readouterr().err

@@ -194,9 +194,7 @@ async def commands(client: Redis) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.asyncio
-async def test_ten_thousand_are_listed_as_they_are_found_and_no_command_takes_long(
-    own_server: RedisServer,
-) -> None:
+async def test_ten_thousand_are_listed_as_they_are_found_and_no_command_takes_long(own_server: RedisServer) -> None:
     async with Redis.from_url(own_server.url) as client:
         await client.config_set("slowlog-log-slower-than", 20_000 * int(SLACK))
         locks = LockManager(client, ttl=100, renew=False)

@@ -68,7 +68,7 @@ def release(command: Command) -> Release:
 @pytest.mark.rest
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("force", [False, True], ids=["", "force"])
-async def test_the_holder_is_told_and_the_name_is_free(
+async def test_the_holder_stops_and_the_name_is_free(
     locks: LockManager, release: Release, kind: str, force: bool
 ) -> None:
     acquirable = all_of(locks)[kind]
@@ -189,7 +189,7 @@ async def test_release_waits_for_a_stubborn_holder_for_its_time_out(locks: LockM
     await lease.release()
 
 
-async def test_run_stops_its_command_and_the_next_begins(
+async def test_run_ends_its_command_and_the_next_begins(
     locks: LockManager, own_server: RedisServer, release: Release
 ) -> None:
     """What it may take: 0.37 ttl until the renewal is refused, and 5 s between TERM and KILL, within the lease."""

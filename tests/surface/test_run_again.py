@@ -37,9 +37,7 @@ def test_a_command_that_ends_by_itself_ends_it_with_its_status(hosts: Start) -> 
 
 
 @pytest.mark.faults
-def test_after_a_loss_the_command_is_stopped_and_started_anew_when_the_host_is_elected_again(
-    hosts: Start, server: RedisServer
-) -> None:
+def test_after_a_loss_the_command_is_stopped_and_then_started_again(hosts: Start, server: RedisServer) -> None:
     process = hosts()
     terms: list[int] = []
     for _ in range(3):
@@ -69,9 +67,7 @@ def test_one_host_runs_it_and_the_next_one_takes_over_at_once(hosts: Start) -> N
         first, second, term, pid = second, hosts(), later, its_pid
 
 
-def test_a_signal_while_it_stands_ends_it_and_a_killed_host_is_replaced_within_the_ttl(
-    hosts: Start, server: RedisServer
-) -> None:
+def test_a_signal_ends_one_that_stands_and_a_killed_host_is_replaced(hosts: Start, server: RedisServer) -> None:
     first = hosts()
     term, _ = begun(first)
     second, third = hosts(), hosts()

@@ -76,9 +76,7 @@ def test_a_lost_lease_ends_a_process_that_has_left_the_group_of_the_command(
     assert not alive(pids[0])
 
 
-def test_a_lost_lease_leaves_alone_what_is_not_of_the_command(
-    server: RedisServer, pids: list[int], tmp_path: Path
-) -> None:
+def test_a_lost_lease_ends_only_what_is_of_the_command(server: RedisServer, pids: list[int], tmp_path: Path) -> None:
     """Its shell has started processes before, and has become this program; one of them has an orphan later."""
     late, go_on = tmp_path / "late", tmp_path / "go on"
     more = f"until test -e '{go_on}'; do sleep 0.02; done; {DAEMON} >{late}; exec sleep 60"
@@ -137,14 +135,6 @@ pathlib.Path(sys.argv[1]).write_text(str(len(asked)))
 """Writes down how often it was asked to end, half a second after the first time."""
 
 
-def assert_loses_its_lease(server: RedisServer, command: str) -> None:
-    """Run *command* under a lease until it has begun, revoke the lease, and see `run` end for that."""
-    with running(server, command, "--ttl", "10") as process:
-        assert said(process) == "begun"
-        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
-        assert result(process)[0] == 74
-
-
 @pytest.fixture
 def counts(tmp_path: Path) -> tuple[str, Path]:
     """The command that counts, and the file that it writes."""
@@ -153,26 +143,30 @@ def counts(tmp_path: Path) -> tuple[str, Path]:
     return f"{sys.executable} {script} {count}", count
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_lease_is_revoked(
-    server: RedisServer, counts: tuple[str, Path], depth: int
+INNER = f"{sys.executable} -m aiolocks run inner"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"exec {INNER}0 -- {{}}",
+        f"exec {INNER}0 -- {INNER}1 -- {{}}",
+        'exec sh -c "(setsid {} &); exec sleep 60"',
+        f'exec {INNER} -- sh -c "(setsid {{}} &); exec sleep 60"',
+    ],
+    ids=["a run", "a run inside a run", "away from the group", "away from the group, inside a run"],
+)
+def test_whatever_descends_from_the_command_is_asked_to_end_once_when_the_lease_is_revoked(
+    server: RedisServer, counts: tuple[str, Path], command: str
 ) -> None:
-    inner = "".join(f"{sys.executable} -m aiolocks run inner{level} -- " for level in range(depth))
-    assert_loses_its_lease(server, f"exec {inner}{counts[0]}")
+    with running(server, command.format(counts[0]), "--ttl", "10") as process:
+        assert said(process) == "begun"
+        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
+        assert result(process)[0] == 74
     assert counts[1].read_text() == "1"
 
 
-@pytest.mark.parametrize("inner", ["sh -c ", f"{sys.executable} -m aiolocks run inner -- sh -c "], ids=["", "inner"])
-def test_a_process_that_has_left_the_group_of_a_command_is_asked_to_end_when_the_outer_lease_is_revoked(
-    server: RedisServer, counts: tuple[str, Path], inner: str
-) -> None:
-    assert_loses_its_lease(server, f'exec {inner} "(setsid {counts[0]} &); exec sleep 60"')
-    assert counts[1].read_text() == "1"
-
-
-def test_a_command_that_is_stopped_for_a_lost_lease_gets_no_second_signal_from_outside(
-    server: RedisServer, counts: tuple[str, Path]
-) -> None:
+def test_a_command_that_is_being_stopped_gets_no_second_signal(server: RedisServer, counts: tuple[str, Path]) -> None:
     with running(server, f"exec {counts[0]}", "--ttl", "10") as process:
         assert said(process) == "begun"
         assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0

@@ -196,9 +196,10 @@ def test_threads_and_coroutines_share_the_starts_of_a_rate_limiter(locks: LockMa
         assert time.monotonic() - begun >= 0.5
 
 
-def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: LockManager) -> None:
+def test_what_threads_do_not_have_is_an_error_that_says_what_to_use(locks: LockManager) -> None:
     made: Any = locks  # type checkers know all of this
     lock, lease, manager = made.lock("a"), made.rwlock("a").write.acquire(), cast("Any", LockManager)
+    once, election = made.once("a", keep=60), made.election("a")
     uses: list[tuple[Callable[[], object], str]] = [
         (lambda: lock.adopt("text"), "aiolocks.Lock"),
         (lambda: made.semaphore("a", 1).adopt("text"), "aiolocks.Semaphore"),
@@ -216,32 +217,24 @@ def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: L
         (lambda: made.election("a", watchdog="thread"), "aiolocks.Election"),
         (lambda: manager.from_url("redis://localhost", on_lost="cancel"), "aiolocks.LockManager"),
         (lambda: manager(redis_sync.Redis()), "from_url"),
+        (lambda: lock.acquire(5), r"acquire\(timeout=5\)"),
+        (lambda: made.lock("a", timeout=5), "acquire_timeout"),
+        (lambda: made.once("a", keep=60, renew=True), "renew"),
+        (lambda: made.election("a", acquire_timeout=5), "acquire_timeout"),
     ]
-    for use, named in uses:
-        with pytest.raises(TypeError, match=named):
-            use()
+    names: list[tuple[Callable[[], object], str]] = [
+        (lambda: made.rate_limiter("a", 1, per=1).touch, "'RateLimiter' object has no attribute 'touch'"),
+        (lambda: lock.extend, r"lease\.renew\(60\)"),
+        (lambda: once.get, r"use once\.run\(function\), of a plain function"),
+        (lambda: election.release, r"election\.resign\(\); to stand no more, let `lead` return"),
+    ]
+    for error, rows in ((TypeError, uses), (AttributeError, names)):
+        for use, says in rows:
+            with pytest.raises(error, match=says) as wrong:
+                use()
+            assert "await" not in str(wrong.value)
     assert not hasattr(lock, "adopt")
-    with pytest.raises(AttributeError, match="'RateLimiter' object has no attribute 'touch'"):
-        _ = made.rate_limiter("a", 1, per=1).touch
     lease.release()
-
-
-def test_a_usual_mistake_is_answered_with_the_right_call_for_threads(locks: LockManager) -> None:
-    made: Any = locks
-    lock, once, election = made.lock("a"), made.once("a", keep=60), made.election("a")
-    mistakes: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: lock.extend(60), AttributeError, r"lease\.renew\(60\)"),
-        (lambda: lock.acquire(5), TypeError, r"acquire\(timeout=5\)"),
-        (lambda: made.lock("a", timeout=5), TypeError, "acquire_timeout"),
-        (lambda: once.get(), AttributeError, r"use once\.run\(function\), of a plain function"),
-        (lambda: made.once("a", keep=60, renew=True), TypeError, "renew"),
-        (lambda: election.release(), AttributeError, r"election\.resign\(\); to stand no more, let `lead` return"),
-        (lambda: made.election("a", acquire_timeout=5), TypeError, "acquire_timeout"),
-    ]
-    for mistake, error, says in mistakes:
-        with pytest.raises(error, match=says) as wrong:
-            mistake()
-        assert "await" not in str(wrong.value)
     assert "async" not in lock.acquire.__doc__
     assert "thread" in lock.acquire.__doc__
 
@@ -454,9 +447,7 @@ def test_an_interrupted_wait_leaves_nothing(locks: LockManager, threads: Threads
     lock.release()
 
 
-def test_two_signals_that_come_together_leave_nothing_behind(
-    locks: LockManager, threads: Threads, interrupts: Interrupts
-) -> None:
+def test_two_signals_at_once_leave_nothing_behind(locks: LockManager, threads: Threads, interrupts: Interrupts) -> None:
     """The handler of the second raises where the first exception has just been caught."""
 
     def both() -> None:
@@ -480,7 +471,7 @@ def test_two_signals_that_come_together_leave_nothing_behind(
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_a_block_whose_exit_is_interrupted_before_it_begins_is_left_all_the_same(
+def test_a_block_whose_exit_is_interrupted_is_left_all_the_same(
     locks: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold = locks.lock("a").hold()
@@ -604,9 +595,7 @@ async def test_a_call_from_a_running_loop_is_refused_with_the_class_to_use_there
     await asyncio.to_thread(locks.close)
 
 
-def test_a_blocked_loop_makes_no_lease_last_longer_and_no_interrupt_wait_for_ever(
-    locks: LockManager, interrupts: Interrupts
-) -> None:
+def test_a_blocked_loop_makes_no_lease_and_no_interrupt_last_longer(locks: LockManager, interrupts: Interrupts) -> None:
     """A listener is called in the loop, and may block it."""
     blocked, go_on = threading.Event(), threading.Event()
 
@@ -695,9 +684,7 @@ def fails(lease: sync.Lease) -> Any:
     raise ZeroDivisionError from None
 
 
-def test_all_threads_get_the_outcome_of_the_one_whose_function_ran(
-    locks: LockManager, threads: Threads, redis_url: str
-) -> None:
+def test_all_threads_get_the_outcome_of_the_one_that_ran(locks: LockManager, threads: Threads, redis_url: str) -> None:
     once, variable = locks.once("rates", keep=60), contextvars.ContextVar("variable", default=0)
     runs, together = list[int](), threading.Barrier(8)
 
@@ -769,9 +756,7 @@ def test_what_is_no_plain_function_is_refused(locks: LockManager) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 60])
-def test_an_interrupted_runner_is_a_dead_one(
-    locks: LockManager, threads: Threads, interrupts: Interrupts, keep: int
-) -> None:
+def test_an_interrupted_runner_is_dead(locks: LockManager, threads: Threads, interrupts: Interrupts, keep: int) -> None:
     """Each waiting thread gets the value of the next one that runs, and never an error."""
     once, waits, ran = locks.once("rates", keep=keep), list[Future[int]](), list[int]()
 
@@ -842,16 +827,23 @@ def test_the_leader_leads_in_the_calling_thread(locks: LockManager, threads: Thr
     assert (election.name, election.leader(), election.waiters(), election.revoke()) == ("a", None, (), ())
 
 
-def test_a_thread_that_leads_already_cannot_wait_for_itself(locks: LockManager) -> None:
+def test_what_leads_cannot_wait_for_itself_and_resigns_without_waiting(locks: LockManager) -> None:
+    election, turns = locks.election("a"), list[bool]()
+
     def lead(lease: sync.Lease) -> int:
+        if turns:
+            return lease.fencing_token
         with pytest.raises(RuntimeError, match="this thread leads already"):
             locks.election("a").run(returns)
         assert locks.lock("a").acquire().release()
-        return locks.election("b").run(lambda lease: 1)
+        assert locks.election("b").run(lambda lease: 1) == 1
+        turns.append(election.resign())
+        turns.append(lease.held)
+        lease.check()
+        return 0
 
-    election = locks.election("a")
-    assert election.run(lead) == 1
-    assert election.run(returns) > 1
+    assert election.run(lead) > 1
+    assert turns == [True, False]
 
 
 @pytest.mark.parametrize("answers", [checks, returns, fails])
@@ -900,21 +892,6 @@ def test_after_resign_no_other_leads_until_lead_has_ended(locks: LockManager, th
         lead.go_on.set()
         resigns.result()
         assert lease.fencing_token < stands.result() < done.result()
-
-
-def test_lead_itself_resigns_without_waiting(locks: LockManager) -> None:
-    election, turns = locks.election("a"), list[bool]()
-
-    def lead(lease: sync.Lease) -> int:
-        if turns:
-            return lease.fencing_token
-        turns.append(election.resign())
-        turns.append(lease.held)
-        lease.check()
-        return 0
-
-    assert election.run(lead) > 1
-    assert turns == [True, False]
 
 
 def test_another_lost_lease_ends_a_leader_that_resigns(locks: LockManager, threads: Threads) -> None:

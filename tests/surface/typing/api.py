@@ -448,11 +448,8 @@ async def rate_limiter(redis: Redis, locks: LockManager) -> None:
 
 def statistics(now: Statistics) -> None:
     assert_type(now.name, str)
-    assert_type(now.permits, int)
-    assert_type(now.holders, int)
-    assert_type(now.waiting, int)
-    assert_type(now.fencing_token, int)
-    assert_type(now.limit, int)
+    for number in (now.permits, now.holders, now.waiting, now.fencing_token, now.limit):
+        assert_type(number, int)
 
 
 def errors(
