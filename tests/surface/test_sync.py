@@ -432,19 +432,45 @@ def test_memory_needs_no_server() -> None:
 # Where a thread is interrupted, or must not wait.
 
 
-def test_an_interrupted_wait_leaves_nothing(locks: LockManager, threads: Threads, interrupts: Interrupts) -> None:
-    lock = locks.lock("a")
+def test_an_interrupted_call_leaves_nothing_behind(
+    locks: LockManager, threads: Threads, redis_url: str, interrupts: Interrupts
+) -> None:
+    """Waiting for a lock or an outcome, standing for election, looking on; or running a function."""
+
+    def works(*_: object) -> int:
+        with locks.lock("inner"):
+            time.sleep(20)
+        return 1
+
+    lock, once, election = locks.lock("a"), locks.once("b", keep=60), locks.election("c")
     lease = threads.submit(lock.acquire).result()
-    for wait in (lock.acquire, lock.hold().__enter__, lock.hold(timeout=5).__enter__):
-        interrupts(0.05)
-        begun = time.monotonic()
-        with pytest.raises(Interrupted):
-            wait()
-        assert_within(time.monotonic() - begun, 0.05 + SLACK * 0.5)
-        assert lock.waiters() == ()
-    lease.release()
-    assert lock.try_acquire() is not None
-    lock.release()
+    with LockManager.from_url(redis_url, ttl=TTL) as others:
+        function, outcome, _ = begin(threads, others.once("b", keep=60), lambda: 5)
+        lead, leads, _ = begin(threads, others.election("c"), returns)
+        for call in (
+            lock.acquire,
+            lock.hold().__enter__,
+            lock.hold(timeout=5).__enter__,
+            lambda: once.run(int),
+            lambda: election.run(returns),
+            lambda: list(election.changes()),
+            lambda: locks.versioned("d").update(works),
+            lambda: locks.election("e").run(works),
+        ):
+            interrupts(0.05)
+            begun = time.monotonic()
+            with pytest.raises(Interrupted):
+                call()
+            assert_within(time.monotonic() - begun, 0.05 + SLACK * 0.5)
+            assert (lock.waiters(), once.waiters(), election.waiters()) == ((), (), ()), call
+            assert not locks.lock("inner").locked()
+        lease.release()
+        function.go_on.set()
+        lead.go_on.set()
+        assert (outcome.result(), once.run(int)) == (5, 5)
+        assert election.run(returns) > leads.result()
+    assert lock.acquire().release()
+    assert (locks.versioned("d").read()[0], locks.election("e").leader()) == (None, None)
 
 
 def test_two_signals_at_once_leave_nothing_behind(locks: LockManager, threads: Threads, interrupts: Interrupts) -> None:
@@ -544,19 +570,6 @@ def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(locks: LockMan
                     pass
     lock.acquire(timeout=1 + SLACK).release()
     assert lock.waiters() == ()
-
-
-def test_an_interrupt_of_a_function_leaves_the_call_that_runs_it(locks: LockManager, interrupts: Interrupts) -> None:
-    def function(value: object) -> int:
-        with locks.lock("a"):
-            time.sleep(5)
-        return 1
-
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        locks.versioned("v").update(function)
-    assert locks.versioned("v").read()[0] is None
-    assert not locks.lock("a").locked()
 
 
 def test_a_call_of_a_signal_handler_is_an_error_and_no_deadlock(locks: LockManager, threads: Threads) -> None:
@@ -684,6 +697,10 @@ def fails(lease: sync.Lease) -> Any:
     raise ZeroDivisionError from None
 
 
+def loses_another(lease: sync.Lease) -> Any:
+    raise LeaseLostError("another", name="b", fencing_token=lease.fencing_token, reason="lost")
+
+
 def test_all_threads_get_the_outcome_of_the_one_that_ran(locks: LockManager, threads: Threads, redis_url: str) -> None:
     once, variable = locks.once("rates", keep=60), contextvars.ContextVar("variable", default=0)
     runs, together = list[int](), threading.Barrier(8)
@@ -776,20 +793,6 @@ def test_an_interrupted_runner_is_dead(locks: LockManager, threads: Threads, int
     assert (once.holders(), once.waiters()) == ((), ())
 
 
-def test_an_interrupted_wait_for_an_outcome_leaves_nothing(
-    locks: LockManager, threads: Threads, redis_url: str, interrupts: Interrupts
-) -> None:
-    with LockManager.from_url(redis_url, ttl=TTL) as others:
-        function, outcome, _ = begin(threads, others.once("a", keep=60), lambda: 5)
-        once = locks.once("a", keep=60)
-        interrupts(0.05)
-        with pytest.raises(Interrupted):
-            once.run(int)
-        assert once.waiters() == ()
-        function.go_on.set()
-        assert (outcome.result(), once.run(int)) == (5, 5)
-
-
 def test_a_function_whose_lease_is_lost_keeps_nothing(locks: LockManager, threads: Threads) -> None:
     once = locks.once("a", keep=60, ttl=0.3)
     function, first, _ = begin(threads, once, lambda: 1)
@@ -871,7 +874,8 @@ def test_after_a_loss_the_lease_says_so_and_run_stands_again_once_lead_has_ended
 
 
 def test_after_resign_no_other_leads_until_lead_has_ended(locks: LockManager, threads: Threads) -> None:
-    for answers in (checks, returns):
+    """A loss of another lock ends a leader that resigns."""
+    for answers in (checks, returns, loses_another):
         election, other = locks.election("a"), locks.election("a")
         lead, done, lease = begin(threads, election, answers, returns)
         ends, stands = threads.submit(lease.wait_lost), threads.submit(other.run, returns)
@@ -891,38 +895,8 @@ def test_after_resign_no_other_leads_until_lead_has_ended(locks: LockManager, th
         assert time.process_time() - before < 0.05  # a lead that goes on keeps no loop busy
         lead.go_on.set()
         resigns.result()
-        assert lease.fencing_token < stands.result() < done.result()
-
-
-def test_another_lost_lease_ends_a_leader_that_resigns(locks: LockManager, threads: Threads) -> None:
-    def loses(lease: sync.Lease) -> None:
-        raise LeaseLostError("another", name="b", fencing_token=lease.fencing_token, reason="lost")
-
-    election = locks.election("a")
-    lead, done, _ = begin(threads, election, loses)
-    resigns = threads.submit(election.resign)
-    wait_until(lambda: not election.is_leader)
-    lead.go_on.set()
-    assert str(done.exception()) == "another"
-    assert resigns.result()
-
-
-def test_an_interrupt_ends_an_election(locks: LockManager, threads: Threads, interrupts: Interrupts) -> None:
-    """Standing, leading, and looking on."""
-    election = locks.election("a")
-    lead, leads, _ = begin(threads, locks.election("a"), returns)
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        election.run(returns)
-    assert election.waiters() == ()
-    lead.go_on.set()
-    leads.result()
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        election.run(lambda lease: time.sleep(20))
-    assert election.leader() is None
-    assert election.run(lambda lease: 1) == 1
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        for _ in election.changes():
-            pass
+        assert lease.fencing_token < stands.result()
+        if answers is loses_another:
+            assert str(done.exception()) == "another"
+        else:
+            assert stands.result() < done.result()

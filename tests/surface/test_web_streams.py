@@ -118,22 +118,17 @@ def streaming(
     [(LENGTH, f"content-length: {LENGTH}", b"first\n"), (None, "transfer-encoding: chunked", b"6\r\nfirst\n\r\n")],
     ids=["known length", "chunked"],
 )
-async def test_a_loss_leaves_a_body_without_its_end_and_frees_the_lock(
+async def test_a_loss_leaves_a_body_without_its_end_answers_nothing_behind_it_and_frees_the_lock(
     export: Export, redis: Redis, length: int | None, header: str, sent: bytes
 ) -> None:
-    head, body = await everything(await export(redis, length), "GET /export HTTP/1.1")
+    behind = ("Host: shop", "", "GET /export HTTP/1.1")
+    port = await export(redis, length)
+    head, body = await everything(port, "GET /export HTTP/1.1", "Connection: keep-alive", *behind)
     assert head.startswith("HTTP/1.1 200")
     assert header in head.lower()
     assert body == sent
     async with Lock(redis, "export").hold(timeout=WITHIN):
         pass
-
-
-async def test_after_a_loss_a_request_behind_it_on_the_connection_is_not_answered(export: Export, redis: Redis) -> None:
-    port = await export(redis, None)
-    behind = ("Host: shop", "", "GET /export HTTP/1.1")
-    _, body = await everything(port, "GET /export HTTP/1.1", "Connection: keep-alive", *behind)
-    assert body == b"6\r\nfirst\n\r\n"
 
 
 @pytest.mark.parametrize("export", ["fastapi-function"], indirect=True)

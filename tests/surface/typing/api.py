@@ -163,16 +163,10 @@ class AnyAwaitable(Protocol):
 
 
 def locks_of_protocols(
-    lock: Lock,
-    rlock: RLock,
-    semaphore: Semaphore,
-    several: MultiLock,
-    quorum: Redlock,
-    rw: RWLock,
-    path: HierarchicalLock,
+    lock: Lock | RLock | Semaphore | MultiLock | Redlock, rw: RWLock, path: HierarchicalLock
 ) -> None:
-    locks: list[AnyLock] = [lock, rlock, semaphore, several, quorum, rw.read, rw.write, path.read, path.write]
-    awaitable: list[AnyAwaitable] = [lock, rlock, semaphore, several, quorum, rw.read, rw.write, path.read, path.write]
+    locks: list[AnyLock] = [lock, rw.read, rw.write, path.read, path.write]
+    awaitable: list[AnyAwaitable] = [lock, rw.read, rw.write, path.read, path.write]
     assert locks
     assert awaitable
 
