@@ -157,7 +157,6 @@ async def test_when_the_password_is_wrong(scene: Scene, row: Row) -> None:
             await all_refused(scene, row.make(client, "orders"), AuthenticationError, ResponseError)
 
 
-@pytest.mark.rest
 @pytest.mark.smoke
 @every_row
 async def test_when_the_connection_is_refused(scene: Scene, row: Row) -> None:

@@ -20,8 +20,6 @@ Capsys = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The status of a command, and what it printed."""
-
     status: int
     out: str
     err: str

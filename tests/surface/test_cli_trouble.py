@@ -34,7 +34,6 @@ NO_SERVER = "127.0.0.77"
 
 
 def ended(command: str, url: str, capsys: Capsys) -> tuple[int, str]:
-    """Run *command*; return its status and all that it said."""
     words, dashes, program = command.partition(" -- ")
     status = main([*words.split(), "--url", url, *(dashes + program).split()])
     said = capsys.readouterr()
@@ -127,7 +126,6 @@ def stub(answer: bytes) -> Iterator[str]:
 
 
 def outcome(arguments: str, redirections: str, url: str) -> int:
-    """Run the command line by a shell that redirects its streams so; return its status."""
     line = f"{sys.executable} -m aiolocks {arguments} {redirections}"
     environment = {**os.environ, "AIOLOCKS_URL": url}
     return subprocess.run(["bash", "-c", line], env=environment, timeout=40, check=False).returncode

@@ -3,8 +3,8 @@
 import re
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor as Threads
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -57,12 +57,12 @@ def test_demo_keeps_its_word_and_says_so_when_it_cannot() -> None:
     with RedisServer(options={"requirepass": PASSWORD}) as server:
         url = f"redis://:{PASSWORD}@127.0.0.1:{server.port}"
         sabotaged = f"{server.url}?db=5&password={PASSWORD}"
-        started = [start(), start("--url", url), start("--url", sabotaged)]
-        with closing(Redis(unix_socket_path=server.socket_path, db=5, password=PASSWORD)) as saboteur:
-            thread = threading.Thread(target=sabotage, args=(saboteur,))
-            thread.start()
-            memory, on_server, spoiled = [finish(process, began) for process, began in started]
-            thread.join()
+        with (
+            closing(Redis(unix_socket_path=server.socket_path, db=5, password=PASSWORD)) as saboteur,
+            Threads() as threads,
+        ):
+            threads.submit(sabotage, saboteur)
+            memory, on_server, spoiled = threads.map(demo, [(), ("--url", url), ("--url", sabotaged)])
         with closing(Redis(unix_socket_path=server.socket_path, password=PASSWORD)) as admin:
             assert [key for key in admin.scan_iter() if not is_residue(key)] == []
     for run in (memory, on_server):
@@ -80,13 +80,9 @@ def test_demo_keeps_its_word_and_says_so_when_it_cannot() -> None:
     assert "failed, after" in spoiled.output
 
 
-def start(*arguments: str) -> tuple[subprocess.Popen[str], float]:
-    command, pipe = [*COMMAND[:-3], "-c", UNHURRIED, *arguments], subprocess.PIPE
+def demo(arguments: tuple[str, ...]) -> Run:
+    command, pipe, began = [*COMMAND[:-3], "-c", UNHURRIED, *arguments], subprocess.PIPE, time.monotonic()
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=pipe, stderr=pipe, encoding="utf-8")
-    return process, time.monotonic()
-
-
-def finish(process: subprocess.Popen[str], began: float) -> Run:
     output, errors = process.communicate(timeout=30 * SLACK)
     return Run(process.returncode, output, errors, time.monotonic() - began, process.pid)
 

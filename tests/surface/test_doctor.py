@@ -59,7 +59,6 @@ def ask(capsys: Capsys) -> Ask:
 
 
 def user(server: RedisServer, *rights: str) -> str:
-    """Return the URL of a user with these rights, and the keys and channels of the default prefix."""
     operator: Any = server.operator
     known = ("reset", "on", f">{PASSWORD}", "~aiolocks:*", "resetchannels", "&aiolocks:*")
     operator.execute_command("ACL", "SETUSER", "app", *known, *rights)

@@ -197,7 +197,6 @@ async def a_lease() -> Lease:
 
 
 def answered(code: str, **more: Any) -> str:
-    """Return the type and the text of the error that *code* raises."""
 
     async def answer() -> str:
         names = {**names_around(NOBODY), "lease": await a_lease() if "lease" in code else None, **more}

@@ -74,7 +74,6 @@ def has_parents(met: Any) -> bool:
 
 
 def library(name: str, module: str, use: str, *names: tuple[str, Callable[[Any], object]]) -> list[Private]:
-    """Return the names of a library that a module of the package uses for one purpose."""
     return [Private(each, name, module, use, is_there) for each, is_there in names]
 
 
@@ -223,7 +222,6 @@ def defined(tree: ast.Module) -> Iterator[str]:
 
 
 def foreign(tree: ast.Module, own: set[str]) -> Iterator[str]:
-    """Yield the private names of others that a module reads, sets or imports."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):

@@ -43,7 +43,6 @@ def alive(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], object], within: float = WITHIN) -> float:
-    """Return the seconds until it is so."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + within
@@ -63,7 +62,6 @@ def test_options_behind_the_dashes_are_the_command_s(start: Start) -> None:
     assert result(start("options", "--ttl", "5", "--", "echo", "--wait", "--", "-x"))[1] == "--wait -- -x\n"
 
 
-@pytest.mark.rest
 @pytest.mark.smoke
 def test_the_command_finds_the_name_and_a_fencing_token_that_grows(start: Start) -> None:
     tokens = []
@@ -244,7 +242,6 @@ def test_the_command_is_told_at_the_deadline_and_killed_before_anyone_else_can_h
     assert not any(map(alive, pids))
 
 
-@pytest.mark.rest
 @pytest.mark.smoke
 def test_with_warn_a_lost_lease_is_told_and_the_command_goes_on(start: Start, server: RedisServer) -> None:
     process = start("warned", "--ttl", "0.5", "--on-lost", "warn", "--", "sh", "-c", "echo begun; sleep 1; exit 6")

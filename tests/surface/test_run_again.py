@@ -17,7 +17,6 @@ WORKS = "echo $AIOLOCKS_FENCING_TOKEN $$; exec sleep 60"
 
 
 def begun(process: Process) -> tuple[int, int]:
-    """Wait for the command; return its fencing token and its pid."""
     term, pid = said(process).split()
     return int(term), int(pid)
 

@@ -26,8 +26,6 @@ CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 
 
 class Terminal:
-    """A program at a terminal of its own."""
-
     def __init__(
         self, command: list[str], environment: dict[str, str], prepare: Callable[[], object] = hear_signals, *,
         columns: int = 80,

@@ -39,7 +39,6 @@ def running(server: RedisServer, command: str, *options: str, before: str = "") 
 
 @pytest.fixture
 def pids() -> Iterator[list[int]]:
-    """Pids to be killed at the end of a test, whatever becomes of it."""
     started: list[int] = []
     yield started
     for pid in started:
@@ -56,7 +55,6 @@ def stat(pid: int | str) -> tuple[int, str]:
 
 
 def children(pid: int) -> dict[int, str]:
-    """Return the state of each child."""
     every = {int(process.name): stat(process.name) for process in Path("/proc").glob("[0-9]*")}
     return {number: state for number, (parent, state) in every.items() if parent == pid}
 
@@ -137,7 +135,6 @@ pathlib.Path(sys.argv[1]).write_text(str(len(asked)))
 
 @pytest.fixture
 def counts(tmp_path: Path) -> tuple[str, Path]:
-    """The command that counts, and the file that it writes."""
     script, count = tmp_path / "counts.py", tmp_path / "count"
     script.write_text(COUNTS)
     return f"{sys.executable} {script} {count}", count

@@ -28,13 +28,11 @@ TTL = 8.0
 in_virtual_time = pytest.mark.parametrize("url", ["memory"], indirect=True)
 
 Lead = Callable[[Lease], Awaitable[object]]
-Application = Callable[..., AbstractAsyncContextManager[None]]
+Application = Callable[..., AbstractAsyncContextManager[object]]
 
 
-@asynccontextmanager
-async def of_fastapi(url: str, **options: Any) -> AsyncIterator[None]:
-    async with aiolocks.fastapi.lifespan(url, ttl=TTL, **options)(FastAPI()):
-        yield
+def of_fastapi(url: str, **options: Any) -> AbstractAsyncContextManager[object]:
+    return aiolocks.fastapi.lifespan(url, ttl=TTL, **options)(FastAPI())
 
 
 @asynccontextmanager
@@ -51,7 +49,6 @@ async def of_aiohttp(url: str, **options: Any) -> AsyncIterator[None]:
 
 @pytest.fixture(params=[of_fastapi, of_aiohttp], ids=["fastapi", "aiohttp"])
 def application(request: pytest.FixtureRequest) -> Any:
-    """Runs one application, from its start to its shutdown."""
     return request.param
 
 

@@ -73,7 +73,6 @@ async def post(app: Any, path: str) -> httpx.Response:
 
 
 async def names(app: Any, *paths: str) -> set[object]:
-    """Return what the lock is called at each of *paths*."""
     found = set()
     for path in paths:
         answer = await post(app, path)

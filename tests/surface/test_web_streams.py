@@ -111,7 +111,6 @@ def streaming(
     return handler
 
 
-@pytest.mark.rest
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("length", "header", "sent"),
