@@ -108,9 +108,7 @@ async def test_the_doctor_finds_nothing_missing_in_the_documented_rights(own_ser
         assert findings["eviction"] == ("ok" if more else "unknown")
 
 
-async def test_a_right_that_is_missing_is_named_by_error_and_doctor(
-    own_server: RedisServer, quick_sessions: None
-) -> None:
+async def test_a_missing_right_is_named_by_error_and_doctor(own_server: RedisServer, quick_sessions: None) -> None:
     async def try_without(lacking: str) -> object:
         url = await give(own_server, *(right for right in RULE[5:] if right != lacking), name=f"without{lacking}")
         async with two_clients(url) as (one, other):

@@ -82,9 +82,7 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", the_rest_slow(WRONG, quick=1))
-async def test_a_server_without_right_certificate_grants_nothing(
-    tls: TlsServer, quick_sessions: None, wrong: str
-) -> None:
+async def test_without_a_right_certificate_nothing_is_granted(tls: TlsServer, quick_sessions: None, wrong: str) -> None:
     async with connect(WRONG[wrong](tls)) as client:
         for row in [row for row in ROWS if row.queue]:
             acquirable = row.make(client, "orders", ttl=1)
@@ -138,9 +136,7 @@ async def test_a_rediss_url_verifies_by_itself(tls: TlsServer, quick_sessions: N
             await locks.lock("orders").acquire(timeout=0.3)
 
 
-def test_the_command_line_goes_by_tls_and_says_when_that_is_in_the_way(
-    tls: TlsServer, server: RedisServer, capsys: Capsys
-) -> None:
+def test_commands_go_by_tls_and_say_what_is_in_the_way(tls: TlsServer, server: RedisServer, capsys: Capsys) -> None:
     assert main(["doctor", "--url", tls.url()]) == 0
     assert f"localhost:{tls.port}" in capsys.readouterr().out
     for wrong in WRONG.values():

@@ -164,9 +164,7 @@ def test_bash_completes_commands_options_and_choices(words: list[str], expected:
 
 
 @pytest.mark.parametrize(("words", "expected"), [*COMPLETED, (["aiolocks", "show", ""], set[str]())])
-def test_fish_completes_the_same_and_no_files(
-    words: list[str], expected: set[str], capsys: Capsys, tmp_path: Path
-) -> None:
+def test_fish_completes_them_and_no_files(words: list[str], expected: set[str], capsys: Capsys, tmp_path: Path) -> None:
     fish = shutil.which("fish")
     if fish is None:
         pytest.skip("needs fish")

@@ -27,7 +27,7 @@ ODD = ["a:b", "{x}", "100%", "%7B", "}{", "new\nline", "snow ☃", "queue", "a}:
 
 
 @pytest.mark.asyncio
-async def test_every_kind_is_listed_with_its_holders_and_waiters(
+async def test_every_kind_has_its_holders_and_waiters(
     locks: LockManager, own_server: RedisServer, command: Command
 ) -> None:
     client = locks.client

@@ -154,9 +154,7 @@ async def met(redis_url: str) -> AsyncIterator[SimpleNamespace]:
     [(used, name) for used, names in EXPECTED.items() for name in names],
     ids=lambda of: of if isinstance(of, str) else of[1],
 )
-async def test_a_private_name_that_the_package_uses_is_there(
-    used: tuple[str, str, str], name: str, met: SimpleNamespace
-) -> None:
+async def test_a_private_name_in_use_is_there(used: tuple[str, str, str], name: str, met: SimpleNamespace) -> None:
     library, module, use = used
     release = sys.version.partition(" ")[0] if library == "Python" else version(library)
     said = f"{name} of {library} {release}: used in {module} {use}"

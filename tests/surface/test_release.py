@@ -68,9 +68,7 @@ def release(command: Command) -> Release:
 @pytest.mark.rest
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("force", [False, True], ids=["", "force"])
-async def test_the_holder_stops_and_the_name_is_free(
-    locks: LockManager, release: Release, kind: str, force: bool
-) -> None:
+async def test_holders_stop_and_the_name_is_free(locks: LockManager, release: Release, kind: str, force: bool) -> None:
     acquirable = all_of(locks)[kind]
     with pytest.raises(LeaseLostError, match=r"revoked: deploy 1\.7"):
         async with acquirable as lease:
@@ -189,9 +187,7 @@ async def test_release_waits_for_a_stubborn_holder_for_its_time_out(locks: LockM
     await lease.release()
 
 
-async def test_run_ends_its_command_and_the_next_begins(
-    locks: LockManager, own_server: RedisServer, release: Release
-) -> None:
+async def test_run_ends_its_command_for_the_next(locks: LockManager, own_server: RedisServer, release: Release) -> None:
     """What it may take: 0.37 ttl until the renewal is refused, and 5 s between TERM and KILL, within the lease."""
     env = environment({"AIOLOCKS_URL": own_server.url})
     command = [sys.executable, "-m", "aiolocks", "run", "x", "--ttl", "3", "--", "sh", "-c"]
@@ -200,8 +196,7 @@ async def test_run_ends_its_command_and_the_next_begins(
         assert first.stdout is not None
         assert await asyncio.to_thread(first.stdout.readline) == "begun\n"
         with family(*command, "date +%s%N", env=env) as second:  # not before: it might be granted first
-            while (await locks.lock("x").statistics()).waiting < 1:
-                await asyncio.sleep(0.01)
+            await queued(locks.lock("x"), 1)
             assert (await release())[0] == 0
             ended, errors = await asyncio.to_thread(first.communicate, timeout=10 * SLACK)
             began, _ = await asyncio.to_thread(second.communicate, timeout=10 * SLACK)

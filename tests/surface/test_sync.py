@@ -497,9 +497,7 @@ def test_two_signals_at_once_leave_nothing_behind(locks: LockManager, threads: T
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_a_block_whose_exit_is_interrupted_is_left_all_the_same(
-    locks: LockManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_whose_exit_is_interrupted_is_left_anyway(locks: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
     hold = locks.lock("a").hold()
     hold.__enter__()
     loop = _loop_thread.current

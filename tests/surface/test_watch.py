@@ -97,9 +97,7 @@ async def watching(server: RedisServer, *options: str) -> AsyncIterator[Callable
 
 
 @pytest.mark.asyncio
-async def test_without_a_terminal_watch_is_plain_text(
-    locks: LockManager, own_server: RedisServer, command: Command
-) -> None:
+async def test_off_a_terminal_it_is_plain_text(locks: LockManager, own_server: RedisServer, command: Command) -> None:
     """Or a JSON object for each look."""
     async with locks.lock("orders:42") as lease, locks.semaphore("scraper", 3):
         told = (await command("watch", "--once", "--json", "--sort", "name")).json()

@@ -157,9 +157,7 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-async def test_spellings_of_a_value_are_one_name(
-    memory: LockManager, declared: Any, paths: list[str], name: str
-) -> None:
+async def test_all_spellings_give_one_name(memory: LockManager, declared: Any, paths: list[str], name: str) -> None:
     app = declaring(memory, declared)
     assert await names(app, *(f"/orders/{path}" for path in paths)) == {f"orders:{name}"}
 

@@ -98,9 +98,7 @@ AIOHTTP = """
 @pytest.mark.rest
 @pytest.mark.parametrize("program", [FASTAPI, AIOHTTP], ids=["fastapi", "aiohttp"])
 @pytest.mark.asyncio
-async def test_streams_that_their_server_cuts_off_at_its_end_free_their_locks(
-    redis: Redis, tcp_url: str, program: str
-) -> None:
+async def test_streams_cut_off_by_their_server_free_their_locks(redis: Redis, tcp_url: str, program: str) -> None:
     """Those with an even number are streamed under `locked`, the others under a block of their own."""
     with spawn("-c", textwrap.dedent(program), env={"AIOLOCKS_URL": tcp_url, "GRACE": str(GRACE)}) as worker:
         async with AsyncExitStack() as stack:

@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 import aiolocks.aiohttp
 import aiolocks.fastapi
 from aiolocks import Lease, LeaseLostError, Lock
+from tests.support.network import until
 from tests.support.web import (
     FOR_EVER,
     WEBSOCKET,
@@ -343,9 +344,7 @@ async def test_fastapi_a_loss_behind_the_end_of_a_websocket_is_for_the_program(l
     port = await listen(app)
     async with aiohttp.ClientSession() as client, client.ws_connect(f"http://127.0.0.1:{port}/feed") as socket:
         assert (await socket.receive(timeout=WITHIN)).data == 1000
-    async with asyncio.timeout(WITHIN):
-        while not left:
-            await asyncio.sleep(0.01)
+    await until(lambda: bool(left))
     assert [type(error) for error in left] == [LeaseLostError]
 
 
