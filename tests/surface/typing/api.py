@@ -218,13 +218,9 @@ async def notes(redis: Redis, locks: LockManager, error: AcquireTimeoutError, ev
 
 
 async def lease(lease: Lease) -> None:
-    assert_type(lease.name, str)
-    assert_type(lease.token, str)
-    assert_type(lease.fencing_token, int)
-    assert_type(lease.fencing_tokens, Mapping[str, int])
-    assert_type(lease.remaining(), float)
-    assert_type(lease.held, bool)
-    assert_type(lease.lost, bool)
+    assert_type((lease.name, lease.token), tuple[str, str])
+    assert_type((lease.fencing_token, lease.fencing_tokens), tuple[int, Mapping[str, int]])
+    assert_type((lease.remaining(), lease.held, lease.lost), tuple[float, bool, bool])
     lease.check()
     assert_type(await lease.wait_lost(), bool)
     assert_type(await lease.renew(), bool)
@@ -462,26 +458,15 @@ def errors(
     assert_type((refused.permits, refused.limit), tuple[int, int])
     assert_type((conflict.expected, conflict.actual), tuple[str, str])
     assert_type(too_few.outcomes, Mapping[str, str])
-    caught(busy, lost, refused, refused, refused)
-    caught(busy, lost, conflict, refused, refused)
-
-
-def caught(
-    timeout: TimeoutError,
-    not_owned: redis_exceptions.LockNotOwnedError,
-    ours: LockError,
-    of_redis_py: redis_exceptions.LockError,
-    value: ValueError,
-) -> None:
-    """What the errors are besides."""
+    ours: tuple[LockError, LockError] = (conflict, refused)
+    of_redis_py: tuple[redis_exceptions.LockNotOwnedError, redis_exceptions.LockError] = (lost, refused)
+    of_python: tuple[TimeoutError, ValueError] = (busy, refused)
+    print(ours, of_redis_py, of_python)
 
 
 def events(event: Event) -> None:
-    assert_type(event.name, str)
-    assert_type(event.primitive, str)
-    assert_type(event.seconds, float)
-    assert_type(event.fencing_token, int)
-    assert_type(event.acquisition, int)
+    assert_type((event.name, event.primitive, event.seconds), tuple[str, str, float])
+    assert_type((event.fencing_token, event.acquisition), tuple[int, int])
     if event.kind in ("lost", "revoked", "timed_out"):
         assert_type(on_event(events), Callable[[], None])
     assert_type(instrument(), Callable[[], None])
