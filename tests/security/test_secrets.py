@@ -147,25 +147,21 @@ async def test_when_it_is_revoked(scene: Scene) -> None:
                 await lease.release()
 
 
+@pytest.mark.smoke
 @every_row
-async def test_when_the_password_is_wrong(scene: Scene, row: Row) -> None:
+async def test_when_the_password_is_wrong_or_the_connection_is_refused(scene: Scene, row: Row) -> None:
+    async def refused(url: str, *errors: type[Exception]) -> None:
+        async with scene.client(url) as client:
+            await all_refused(scene, row.make(client, "orders"), *errors)
+
     wrong = "wr0ng/ünd so"
     scene.ear.secrets.add("wr0ng")
     for url in (scene.url(wrong), scene.url(wrong, "somebody"), f"redis://127.0.0.1:{scene.proxy.port}"):
-        async with scene.client(url) as client:
-            # Without a handshake, Redis says only that it does not read so much from a stranger.
-            await all_refused(scene, row.make(client, "orders"), AuthenticationError, ResponseError)
-
-
-@pytest.mark.rest
-@pytest.mark.smoke
-@every_row
-async def test_when_the_connection_is_refused(scene: Scene, row: Row) -> None:
+        # Without a handshake, Redis says only that it does not read so much from a stranger.
+        await refused(url, AuthenticationError, ResponseError)
     scene.proxy.refuse = True
-    async with scene.client() as client:
-        await all_refused(scene, row.make(client, "orders"), RedisConnectionError)
-    async with scene.client(f"unix:///nowhere?password={quote(PASSWORD, safe='')}") as client:
-        await all_refused(scene, row.make(client, "orders"), RedisConnectionError)
+    for url in (scene.url(), f"unix:///nowhere?password={quote(PASSWORD, safe='')}"):
+        await refused(url, RedisConnectionError)
 
 
 async def all_refused(scene: Scene, acquirable: Any, *errors: type[Exception]) -> None:
@@ -263,10 +259,6 @@ async def test_no_secret_shows_when_no_holder_lets_go_or_a_release_is_not_confir
     assert any("could not be confirmed" in text for _, text in scene.ear.heard)
 
 
-async def take_and_drop(acquirable: Acquirable) -> None:
-    await acquirable.acquire()
-
-
 @every_row
 async def test_when_the_program_is_wrong(scene: Scene, row: Row) -> None:
     async with scene.client() as client:
@@ -282,8 +274,12 @@ async def test_when_the_program_is_wrong(scene: Scene, row: Row) -> None:
             await acquirable.release()
         with scene.ear.raises(LeaseLostError):
             lease.check()
+
+        async def take_and_drop() -> None:
+            await row.make(client, "dropped", ttl=1).acquire()
+
         with scene.ear.warnings():
-            await asyncio.create_task(take_and_drop(row.make(client, "dropped", ttl=1)))  # that long for a full heap
+            await asyncio.create_task(take_and_drop())  # that long for a full heap
             await asyncio.sleep(0)  # what ends with a task ends in its callbacks
             gc.collect()
             await until(lambda: scene.ear.hears("dropped without being released"))

@@ -82,9 +82,7 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", the_rest_slow(WRONG, quick=1))
-async def test_a_server_without_a_right_certificate_grants_nothing(
-    tls: TlsServer, quick_sessions: None, wrong: str
-) -> None:
+async def test_without_a_right_certificate_nothing_is_granted(tls: TlsServer, quick_sessions: None, wrong: str) -> None:
     async with connect(WRONG[wrong](tls)) as client:
         for row in [row for row in ROWS if row.queue]:
             acquirable = row.make(client, "orders", ttl=1)
@@ -110,9 +108,7 @@ async def test_a_certificate_that_has_expired_grants_nothing(tls: TlsServer, qui
 
 @pytest.mark.asyncio
 @pytest.mark.faults
-async def test_a_server_that_becomes_another_one_while_a_lease_is_held_is_not_believed_any_more(
-    tls: TlsServer, quick_sessions: None
-) -> None:
+async def test_a_server_that_becomes_another_one_is_not_believed_any_more(tls: TlsServer, quick_sessions: None) -> None:
     """Somebody else answers at the address: the lease ends at its deadline, and a waiter is never granted by it."""
     async with connect(tls.url()) as client:
         async with measured_lag() as lag:
@@ -140,29 +136,20 @@ async def test_a_rediss_url_verifies_by_itself(tls: TlsServer, quick_sessions: N
             await locks.lock("orders").acquire(timeout=0.3)
 
 
-def test_the_doctor_goes_by_tls_and_ends_with_2_when_the_certificate_is_wrong(tls: TlsServer, capsys: Capsys) -> None:
+def test_commands_go_by_tls_and_say_what_is_in_the_way(tls: TlsServer, server: RedisServer, capsys: Capsys) -> None:
     assert main(["doctor", "--url", tls.url()]) == 0
     assert f"localhost:{tls.port}" in capsys.readouterr().out
     for wrong in WRONG.values():
         assert main(["doctor", "--url", wrong(tls)]) == 2
     assert "certificate" in capsys.readouterr().err
     assert keys(tls) == []
-
-
-@pytest.mark.parametrize(
-    ("command", "status"),
-    [(["doctor"], 2), (["ls"], 2), (["run", "x", "--wait", "1"], 69)],
-    ids=["doctor", "ls", "run"],
-)
-def test_the_command_line_says_when_it_is_tls_that_is_in_the_way(
-    tls: TlsServer, server: RedisServer, command: list[str], status: int, capsys: Capsys
-) -> None:
-    words = ["--", "true"] if command[0] == "run" else []
     for url, says in (
         (f"redis://:s3same@localhost:{tls.port}", "this port speaks TLS: rediss://"),
         (f"rediss://:s3same@localhost:{server.port}", "this port speaks without TLS: redis://"),
         (f"rediss://:s3same@localhost:{tls.port}", "?ssl_ca_certs=FILE"),
     ):
-        assert main([*command, "--url", url, *words]) == status
-        captured = capsys.readouterr()
-        assert (captured.out, says in captured.err, "s3same" in captured.err) == ("", True, False)
+        for command, status in ((("doctor",), 2), (("ls",), 2), (("run", "x", "--wait", "1", "--", "true"), 69)):
+            words, program = command[:4], command[4:]
+            assert main([*words, "--url", url, *program]) == status
+            captured = capsys.readouterr()
+            assert (captured.out, says in captured.err, "s3same" in captured.err) == ("", True, False), command

@@ -273,7 +273,6 @@ async def reached(point: "asyncio.Future[T]", by: "asyncio.Task[Any]") -> T:
 
 
 async def until(condition: Callable[[], Awaitable[object]], within: float = 15.0) -> None:
-    """Wait until what *condition* returns is true."""
     began = clock()
     async with bounded(within):
         while not await condition():

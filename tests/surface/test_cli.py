@@ -20,10 +20,10 @@ from aiolocks.cli import main
 from aiolocks.cli._connect import reason
 from tests.support.cases import one_by_one
 from tests.support.servers import RedisServer
+from tests.surface.commands import Capsys
 
 pytestmark = pytest.mark.rest
 
-Capsys = pytest.CaptureFixture[str]
 BASH = """
 source /dev/stdin <<<"$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -41,45 +41,45 @@ def test_without_a_command_there_is_help(capsys: Capsys) -> None:
         assert f"\n    {command}" in printed
 
 
+WRONG_USAGE = """
+nothing redis://:s3same@host
+redis://:s3same@host
+ls a redis://user:s3same@host
+ls --kind rediss://:s3same@host
+show x --limit=redis://:s3same@host?password=s3same
+doctor --ttl 0.01
+doctor --ttl x
+doctor --ttl nan
+doctor --prefix {
+demo extra
+resize scraper 0
+resize scraper -1
+resize scraper 1.5
+resize scraper 1000000001
+resize scraper 2 --pin --unpin
+resize scraper
+pause scraper
+pause scraper 0
+pause scraper 86401
+pause scraper soon
+resume
+bench --seconds 0
+bench --tasks 1001
+run name --url memory:// -- true
+run name --url http://:s3same@host -- true
+run name --ttl 0.01 -- true
+run name --wait -1 -- true
+run name --limit 0 -- true
+run name --busy-exit 256 -- true
+run name --max-waiting -1 -- true
+run name --prefix { -- true
+run '' -- true
+run name redis://:s3same@host -- true
+"""
+
+
 @pytest.mark.smoke
-@one_by_one(
-    "line",
-    [
-        "nothing redis://:s3same@host",
-        "redis://:s3same@host",
-        "ls a redis://user:s3same@host",
-        "ls --kind rediss://:s3same@host",
-        "show x --limit=redis://:s3same@host?password=s3same",
-        "doctor --ttl 0.01",
-        "doctor --ttl x",
-        "doctor --ttl nan",
-        "doctor --prefix {",
-        "demo extra",
-        "resize scraper 0",
-        "resize scraper -1",
-        "resize scraper 1.5",
-        "resize scraper 1000000001",
-        "resize scraper 2 --pin --unpin",
-        "resize scraper",
-        "pause scraper",
-        "pause scraper 0",
-        "pause scraper 86401",
-        "pause scraper soon",
-        "resume",
-        "bench --seconds 0",
-        "bench --tasks 1001",
-        "run name --url memory:// -- true",
-        "run name --url http://:s3same@host -- true",
-        "run name --ttl 0.01 -- true",
-        "run name --wait -1 -- true",
-        "run name --limit 0 -- true",
-        "run name --busy-exit 256 -- true",
-        "run name --max-waiting -1 -- true",
-        "run name --prefix { -- true",
-        "run '' -- true",
-        "run name redis://:s3same@host -- true",
-    ],
-)
+@one_by_one("line", filter(None, WRONG_USAGE.splitlines()))
 def test_wrong_usage_ends_with_2_and_shows_no_password(line: str, capsys: Capsys) -> None:
     try:
         status: object = main(shlex.split(line))
@@ -119,9 +119,7 @@ def test_an_error_by_a_password_says_where_to_give_it(
 
 @pytest.mark.smoke
 @pytest.mark.redis
-def test_a_right_that_is_missing_is_named(
-    own_server: RedisServer, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_right_is_named(own_server: RedisServer, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     operator: Any = own_server.operator
     operator.execute_command("ACL", "SETUSER", "reader", "on", ">s3same", "~*", "+get", "+ping")
     monkeypatch.setenv("AIOLOCKS_URL", f"redis://reader:s3same@127.0.0.1:{own_server.port}")
@@ -140,13 +138,6 @@ def test_where_the_sentinels_want_another_password_it_says_how_to_give_that(more
     assert "sentinel_password=PASSWORD" in said
     assert "s3same" not in said
     assert reason(MasterNotFoundError("No master found for 'm' : <Redis>"), "redis+sentinel://host/m").endswith("'m'")
-
-
-def test_the_command_line_imports_nothing_optional() -> None:
-    program = "import sys, aiolocks.cli; print(*{name.partition('.')[0] for name in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
-    assert "redis" in loaded
-    assert not {"rich", "fakeredis", "lupa"} & set(loaded)
 
 
 COMPLETED: list[tuple[list[str], set[str]]] = [
@@ -173,9 +164,7 @@ def test_bash_completes_commands_options_and_choices(words: list[str], expected:
 
 
 @pytest.mark.parametrize(("words", "expected"), [*COMPLETED, (["aiolocks", "show", ""], set[str]())])
-def test_fish_completes_the_same_and_no_files(
-    words: list[str], expected: set[str], capsys: Capsys, tmp_path: Path
-) -> None:
+def test_fish_completes_them_and_no_files(words: list[str], expected: set[str], capsys: Capsys, tmp_path: Path) -> None:
     fish = shutil.which("fish")
     if fish is None:
         pytest.skip("needs fish")
@@ -185,9 +174,9 @@ def test_fish_completes_the_same_and_no_files(
     asked = f"source {script}; complete -C '{' '.join(words)}'"
     if words[-1] == "":
         asked += "; complete -C '{}--'".format(" ".join(words))
-    environment = {**os.environ, "HOME": str(tmp_path)}
     command = [fish, "--no-config", "-c", asked]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    home = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=home, cwd=tmp_path)
     found = {line.partition("\t")[0] for line in done.stdout.splitlines()}
     assert expected <= found
     assert script.name not in found
@@ -239,19 +228,13 @@ def test_the_package_works_from_a_zip_file(tmp_path: Path) -> None:
         for file in [*package.rglob("*.py"), *package.rglob("*.lua")]:
             archive.write(file, file.relative_to(package.parent))
     program = """
-import aiolocks, asyncio
-
-async def main():
-    async with aiolocks.LockManager.from_url("memory://") as locks:
-        async with locks.lock("orders:42"), locks.semaphore("scraper", 2):
-            print(".zip" in aiolocks.__file__)
-
-asyncio.run(main())
+import aiolocks, aiolocks.sync
+with aiolocks.sync.LockManager.from_url("memory://") as locks, locks.lock("orders:42"), locks.semaphore("scraper", 2):
+    print(".zip" in aiolocks.__file__)
 """
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "aiolocks.zip")}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
-    )
+    path = {**os.environ, "PYTHONPATH": str(tmp_path / "aiolocks.zip")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=path, cwd=tmp_path, check=False)
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
 
 

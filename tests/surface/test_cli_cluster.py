@@ -1,97 +1,66 @@
 """Commands on a Cluster: beside a dead primary the names on the others are shown. Slots may move meanwhile."""
 
 import asyncio
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
 from aiolocks import LockManager
-from aiolocks.cli import _names, main
+from aiolocks.cli import _names
 from aiolocks.cli._nodes import Primaries, primaries
 from aiolocks.cli._watch._board import Board
 from aiolocks.cli._watch._watcher import Watcher
 from tests.support.clusters import ClusterSet, slot_of
 from tests.support.lateness import bounded
+from tests.surface.commands import Capsys, at
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-Capsys = pytest.CaptureFixture[str]
-
-
-@dataclass(frozen=True, slots=True)
-class HalfDead:
-    """A Cluster without full coverage: the address of the dead primary, and the names at the others and at it."""
-
-    url: str
-    dead: str
-    living: set[str]
-    lost: set[str]
-
-
-@pytest.fixture(scope="module")
-def half_dead() -> Iterator[HalfDead]:
-    names = [f"order:{number}" for number in range(20)]
-    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
-
-        async def hold() -> None:
-            async with LockManager.from_url(cluster.url, ttl=600, renew=False) as locks:
-                for name in names:
-                    await locks.lock(name).acquire()
-
-        asyncio.run(hold())
-        dead = cluster.node_of("aiolocks:lock:{order:0}")
-        lost = {name for name in names if cluster.node_of(f"aiolocks:lock:{{{name}}}") is dead}
-        dead.kill()
-        yield HalfDead(cluster.url, f"127.0.0.1:{dead.port}", set(names) - lost, lost)
-
-
-def test_ls_beside_a_dead_primary_lists_the_names_on_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
-    assert main(["ls", "--json", "--url", half_dead.url]) == 2
-    printed = capsys.readouterr()
-    assert {one["name"] for one in json.loads(printed.out)} == half_dead.living
-    assert printed.err == f"aiolocks ls: {half_dead.dead} does not answer: the names there are not listed\n"
-
-
-def test_watch_beside_a_dead_primary_shows_the_names_on_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
-    assert main(["watch", "--once", "--url", half_dead.url]) == 2
-    heading, _, *rows = capsys.readouterr().out.splitlines()
-    assert f"{half_dead.dead} not asked" in heading
-    assert {row.split()[-1] for row in rows} == half_dead.living
-    assert main(["watch", "--once", "--json", "--url", half_dead.url]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["missing"] == [half_dead.dead]
-    assert {one["name"] for one in told["names"]} == half_dead.living
-
-
-def test_doctor_beside_a_dead_primary_examines_the_others(half_dead: HalfDead, capsys: Capsys) -> None:
-    assert main(["doctor", "--json", "--url", half_dead.url]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["status"] == 2
-    dangers = [one["found"] for one in told["checks"] if (one["check"], one["verdict"]) == ("server", "danger")]
-    assert dangers == [f"{half_dead.dead}: does not answer"]
-    assert len([one for one in told["checks"] if one["check"] == "clock"]) == 2
-
-
-def test_a_name_beside_a_dead_primary_is_shown_or_the_error_names_that(half_dead: HalfDead, capsys: Capsys) -> None:
-    for command, *limit in (("show",), ("release",), ("resize", "3"), ("pause", "3"), ("resume",)):
-        assert main([command, sorted(half_dead.lost)[0], *limit, "--url", half_dead.url]) == 2
-        assert f"{half_dead.dead}, which has this name, does not answer" in capsys.readouterr().err
-    for name in sorted(half_dead.living):
-        assert main(["show", name, "--url", half_dead.url]) == 0
-        assert f"lock {name}: 1 held" in capsys.readouterr().out
+PARTIAL = {"cluster-require-full-coverage": "no"}
 
 
 @pytest.mark.asyncio
-async def test_watch_finds_a_primary_that_comes_back() -> None:
-    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+async def test_beside_a_dead_primary_the_others_are_asked_and_so_is_that_once_it_comes_back(capsys: Capsys) -> None:
+    with ClusterSet(replicas=0, options=PARTIAL) as cluster:
+        names = {f"order:{number}" for number in range(20)}
+        async with LockManager.from_url(cluster.url, ttl=600, renew=False) as locks:
+            for name in names:
+                await locks.lock(name).acquire()
+        dead = cluster.node_of("aiolocks:lock:{order:0}")
+        lost = {name for name in names if cluster.node_of(f"aiolocks:lock:{{{name}}}") is dead}
+        dead.kill()
+        address = f"127.0.0.1:{dead.port}"
+
+        listed = await at(cluster.url, capsys, "ls", "--json")
+        assert (listed.status, {one["name"] for one in listed.json()}) == (2, names - lost)
+        assert listed.err == f"aiolocks ls: {address} does not answer: the names there are not listed\n"
+
+        watched = await at(cluster.url, capsys, "watch", "--once")
+        heading, _, *rows = watched.out.splitlines()
+        assert (watched.status, {row.split()[-1] for row in rows}) == (2, names - lost)
+        assert f"{address} not asked" in heading
+        watched = await at(cluster.url, capsys, "watch", "--once", "--json")
+        assert (watched.status, watched.json()["missing"]) == (2, [address])
+        assert {one["name"] for one in watched.json()["names"]} == names - lost
+
+        examined = await at(cluster.url, capsys, "doctor", "--json")
+        assert (examined.status, examined.json()["status"]) == (2, 2)
+        checks = [(one["check"], one["verdict"], one["found"]) for one in examined.json()["checks"]]
+        assert [one for one in checks if one[:2] == ("server", "danger")] == [
+            ("server", "danger", f"{address}: does not answer")
+        ]
+        assert len([one for one in checks if one[0] == "clock"]) == 2
+
+        for words in (("show",), ("release",), ("resize", "3"), ("pause", "3"), ("resume",)):
+            asked = await at(cluster.url, capsys, words[0], min(lost), *words[1:])
+            assert (asked.status, f"{address}, which has this name, does not answer" in asked.err) == (2, True)
+        for name in names - lost:
+            shown = await at(cluster.url, capsys, "show", name)
+            assert (shown.status, f"lock {name}: 1 held" in shown.out) == (0, True)
+
         board = Board(Primaries([]), "aiolocks:")
         watcher = Watcher(board, cluster.url)
-        dead = cluster.primaries()[0]
-        dead.kill()
         await watcher.begin()
-        assert board.missing == [f"127.0.0.1:{dead.port}"]
+        assert board.missing == [address]
         await asyncio.to_thread(dead.restart)
         async with bounded(30):
             while board.missing:
@@ -119,14 +88,11 @@ async def test_a_name_is_shown_while_its_slot_moves_and_after_it_has_moved() -> 
             assert moved.held == 1
 
 
-def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others(
-    capsys: Capsys,
-) -> None:
-    with ClusterSet(replicas=0, options={"cluster-require-full-coverage": "no"}) as cluster:
+@pytest.mark.asyncio
+async def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others(capsys: Capsys) -> None:
+    with ClusterSet(replicas=0, options=PARTIAL) as cluster:
         hangs = cluster.primaries()[0]
         hangs.pause()
-        assert main(["watch", "--once", "--json", "--url", cluster.url]) == 2
-        printed = capsys.readouterr()
-        told = json.loads(printed.out)
-        assert not printed.err
-        assert (told["unknown_since"], told["missing"]) == (None, [f"127.0.0.1:{hangs.port}"])
+        said = await at(cluster.url, capsys, "watch", "--once", "--json")
+        assert (said.status, said.err) == (2, "")
+        assert (said.json()["unknown_since"], said.json()["missing"]) == (None, [f"127.0.0.1:{hangs.port}"])

@@ -15,25 +15,17 @@ from functools import partial
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Lock
+from aiolocks import Lock, LockManager
 from aiolocks.cli import main
 from tests.support.servers import RedisServer
+from tests.surface.commands import Capsys, Command
 
 pytestmark = pytest.mark.rest
 
-Capsys = pytest.CaptureFixture[str]
 COMMANDS = [
-    "ls",
-    "show x",
-    "release x",
-    "resize x 3",
-    "pause x 3",
-    "resume x",
-    "watch --once",
-    "doctor",
-    "bench --seconds 0.1",
+    "ls", "show x", "release x", "resize x 3", "pause x 3", "resume x", "watch --once", "doctor", "bench --seconds 0.1",
     "demo",
-]
+]  # fmt: skip
 
 RUN = "run x --wait 1 -- true"
 
@@ -42,15 +34,14 @@ NO_SERVER = "127.0.0.77"
 
 
 def ended(command: str, url: str, capsys: Capsys) -> tuple[int, str]:
-    """Run *command*; return its status and all that it said."""
     words, dashes, program = command.partition(" -- ")
     status = main([*words.split(), "--url", url, *(dashes + program).split()])
     said = capsys.readouterr()
     return status, said.out + said.err
 
 
-def problems(url: str, says: str, capsys: Capsys, *, away: bool = True) -> list[str]:
-    """Return which commands did not end with one line that has *says* in it; *away*: the URL is right."""
+def each_says(says: str, url: str, capsys: Capsys, *, away: bool = True) -> None:
+    """Assert that each command ends with one line that has *says* in it; *away*: the URL is right."""
     found = list[str]()
     for command in [*COMMANDS, RUN]:
         status, said = ended(command, url, capsys)
@@ -59,13 +50,12 @@ def problems(url: str, says: str, capsys: Capsys, *, away: bool = True) -> list[
             found.append(f"{command}: {status}\n{said}")
         if "s3same" in said:
             found.append(f"{command}: shows the password\n{said}")
-    return found
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: Capsys) -> None:
-    found = problems(f"{scheme}://{NO_SERVER}{'/orders' if 'sentinel' in scheme else ''}", NO_SERVER, capsys)
-    assert not found, "\n".join(found)
+    each_says(NO_SERVER, f"{scheme}://{NO_SERVER}{'/orders' if 'sentinel' in scheme else ''}", capsys)
 
 
 @pytest.mark.smoke
@@ -80,16 +70,14 @@ def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: Cap
 )  # fmt: skip
 def test_a_wrong_url_is_one_line_and_status_2(url: str, capsys: Capsys) -> None:
     says = "memory://" if url.startswith("memory") else "this --url "
-    found = problems(url.format(NO_SERVER), says, capsys, away=False)
-    assert not found, "\n".join(found)
+    each_says(says, url.format(NO_SERVER), capsys, away=False)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel", "unix"])
 def test_an_option_of_tls_in_a_url_without_tls_is_said_to_need_the_other_scheme(scheme: str, capsys: Capsys) -> None:
     place = {"unix": "/nowhere/redis.sock", "redis+sentinel": f"{NO_SERVER}/orders"}.get(scheme, NO_SERVER)
     url = f"{scheme}://{place}?password=s3same&ssl_ca_certs=/nowhere"
-    found = problems(url, "this --url has options for TLS, which need rediss", capsys, away=False)
-    assert not found, "\n".join(found)
+    each_says("this --url has options for TLS, which need rediss", url, capsys, away=False)
 
 
 @pytest.mark.redis
@@ -107,8 +95,7 @@ def test_the_error_of_a_url_with_tls_says_that_its_port_speaks_without(
 
 def test_a_cluster_that_refuses_the_password_is_one_line(servers: Callable[..., RedisServer], capsys: Capsys) -> None:
     node = servers(options={"requirepass": "right", "cluster-enabled": "yes"})
-    found = problems(f"redis+cluster://:s3same@127.0.0.1:{node.port}", "password", capsys)
-    assert not found, "\n".join(found)
+    each_says("password", f"redis+cluster://:s3same@127.0.0.1:{node.port}", capsys)
 
 
 @pytest.mark.parametrize("answer", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*0\r\n"], ids=ascii)
@@ -139,32 +126,27 @@ def stub(answer: bytes) -> Iterator[str]:
 
 
 def outcome(arguments: str, redirections: str, url: str) -> int:
-    """Run the command line by a shell that redirects its streams so; return its status."""
     line = f"{sys.executable} -m aiolocks {arguments} {redirections}"
     environment = {**os.environ, "AIOLOCKS_URL": url}
     return subprocess.run(["bash", "-c", line], env=environment, timeout=40, check=False).returncode
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("redirections", [">&-", "2>&-", "2>/dev/full", ">&- 2>&-"])
-def test_run_ends_as_its_command_whatever_its_streams_are(redirections: str, redis_url: str) -> None:
-    assert outcome("run x -- sh -c 'exit 3'", redirections, redis_url) == 3
-
-
-@pytest.mark.redis
 @pytest.mark.asyncio
-@pytest.mark.parametrize("redirections", ["2>/dev/full", "2>&-"])
-async def test_run_says_busy_though_its_line_cannot_be_written(redirections: str, redis: Redis, redis_url: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "redirections", "status"),
+    [
+        *(("run y -- sh -c 'exit 3'", redirected, 3) for redirected in (">&-", "2>&-", "2>/dev/full", ">&- 2>&-")),
+        *(("run x --wait 0 -- true", redirected, 75) for redirected in ("2>/dev/full", "2>&-")),
+        ("ls --json", ">/dev/full 2>/dev/null", 2),
+        ("ls", ">&-", 0),
+    ],
+)
+async def test_a_command_ends_with_its_status_whatever_its_streams_are(
+    redis: Redis, redis_url: str, arguments: str, redirections: str, status: int
+) -> None:
     async with Lock(redis, "x"):
-        assert await asyncio.to_thread(outcome, "run x --wait 0 -- true", redirections, redis_url) == 75
-
-
-@pytest.mark.redis
-@pytest.mark.asyncio
-async def test_an_output_that_cannot_be_written_is_status_2(redis: Redis, redis_url: str) -> None:
-    async with Lock(redis, "x"):
-        assert await asyncio.to_thread(outcome, "ls --json", ">/dev/full 2>/dev/null", redis_url) == 2
-        assert await asyncio.to_thread(outcome, "ls", ">&-", redis_url) == 0
+        assert await asyncio.to_thread(outcome, arguments, redirections, redis_url) == status
 
 
 @pytest.mark.redis
@@ -172,10 +154,8 @@ async def test_an_output_that_cannot_be_written_is_status_2(redis: Redis, redis_
 async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, redis_url: str) -> None:
     async with Lock(redis, "na\u00efve-\u65e5"):
         for arguments in ("ls", "show na\u00efve-\u65e5", "watch --once"):
-            environment = f"PYTHONIOENCODING=ascii {sys.executable} -m aiolocks {arguments} --url {redis_url}"
-            done = await asyncio.to_thread(
-                subprocess.run, ["bash", "-c", environment], capture_output=True, check=False
-            )
+            line = f"PYTHONIOENCODING=ascii {sys.executable} -m aiolocks {arguments} --url {redis_url}"
+            done = await asyncio.to_thread(subprocess.run, ["bash", "-c", line], capture_output=True, check=False)
             assert (done.returncode, b"na\\xefve-\\u65e5" in done.stdout) == (0, True), done.stderr
 
 
@@ -183,23 +163,20 @@ async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, red
 @pytest.mark.redis
 @pytest.mark.leaves_residue
 @pytest.mark.asyncio
-async def test_a_lease_without_end_is_null_in_json(redis: Redis, redis_url: str, capsys: Capsys) -> None:
-    await redis.zadd("aiolocks:semaphore:{inf}", {"t" * 33: float("inf")})
-    assert await asyncio.to_thread(main, ["ls", "--json", "--url", redis_url]) == 0
-    (listed,) = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+async def test_a_lease_without_end_is_null_in_json(locks: LockManager, command: Command) -> None:
+    await locks.client.zadd("aiolocks:semaphore:{inf}", {"t" * 33: float("inf")})
+    printed = (await command("ls", "--json")).out
+    (listed,) = json.loads(printed, parse_constant=lambda name: pytest.fail(name))
     assert listed["remaining"] is None
-    await redis.delete("aiolocks:semaphore:{inf}")
 
 
 @pytest.mark.smoke
-def test_an_empty_url_is_a_mistake_and_not_the_default_and_memory_has_nothing_to_list(
-    capsys: Capsys,
-) -> None:
+def test_an_empty_url_is_not_the_default_and_memory_has_nothing_to_list(capsys: Capsys) -> None:
     assert main(["ls", "--url", ""]) == 2
     assert "is not valid" in capsys.readouterr().err
-    for command in (["ls"], ["show", "x"]):
-        assert main([*command, "--url", "memory://"]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+    for command in ("ls", "show x"):
+        status, said = ended(command, "memory://", capsys)
+        assert (status, said.count("\n")) == (2, 1)
 
 
 @pytest.mark.redis

@@ -1,14 +1,12 @@
 """`aiolocks demo` as users run it: what it shows, its exit status, and what it leaves behind."""
 
-import os
 import re
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor as Threads
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from redis import Redis
@@ -17,6 +15,7 @@ from aiolocks.cli import main
 from tests.support.lateness import SLACK, assert_within
 from tests.support.leftovers import is_residue
 from tests.support.servers import RedisServer
+from tests.support.workers import environment
 from tests.surface.test_run import alive
 from tests.surface.test_run_terminal import Terminal
 
@@ -35,13 +34,8 @@ sys.exit(main(["demo", *sys.argv[1:]]))
 """
 """The demo, which has as much time as this machine may need."""
 
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(Path(__file__).parents[2]),
-    "PYTHONIOENCODING": "utf-8",
-    "PYTHONWARNINGS": "error",  # for the workers too
-    "PYTHONDEVMODE": "1",
-}
+ENVIRONMENT = environment({"PYTHONIOENCODING": "utf-8", "PYTHONWARNINGS": "error", "PYTHONDEVMODE": "1"})
+"""For the workers too."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +57,12 @@ def test_demo_keeps_its_word_and_says_so_when_it_cannot() -> None:
     with RedisServer(options={"requirepass": PASSWORD}) as server:
         url = f"redis://:{PASSWORD}@127.0.0.1:{server.port}"
         sabotaged = f"{server.url}?db=5&password={PASSWORD}"
-        started = [start(), start("--url", url), start("--url", sabotaged)]
-        with closing(Redis(unix_socket_path=server.socket_path, db=5, password=PASSWORD)) as saboteur:
-            thread = threading.Thread(target=sabotage, args=(saboteur,))
-            thread.start()
-            memory, on_server, spoiled = [finish(process, began) for process, began in started]
-            thread.join()
+        with (
+            closing(Redis(unix_socket_path=server.socket_path, db=5, password=PASSWORD)) as saboteur,
+            Threads() as threads,
+        ):
+            threads.submit(sabotage, saboteur)
+            memory, on_server, spoiled = threads.map(demo, [(), ("--url", url), ("--url", sabotaged)])
         with closing(Redis(unix_socket_path=server.socket_path, password=PASSWORD)) as admin:
             assert [key for key in admin.scan_iter() if not is_residue(key)] == []
     for run in (memory, on_server):
@@ -86,13 +80,9 @@ def test_demo_keeps_its_word_and_says_so_when_it_cannot() -> None:
     assert "failed, after" in spoiled.output
 
 
-def start(*arguments: str) -> tuple[subprocess.Popen[str], float]:
-    command, pipe = [*COMMAND[:-3], "-c", UNHURRIED, *arguments], subprocess.PIPE
+def demo(arguments: tuple[str, ...]) -> Run:
+    command, pipe, began = [*COMMAND[:-3], "-c", UNHURRIED, *arguments], subprocess.PIPE, time.monotonic()
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=pipe, stderr=pipe, encoding="utf-8")
-    return process, time.monotonic()
-
-
-def finish(process: subprocess.Popen[str], began: float) -> Run:
     output, errors = process.communicate(timeout=30 * SLACK)
     return Run(process.returncode, output, errors, time.monotonic() - began, process.pid)
 
@@ -137,9 +127,7 @@ def pids_in(output: str) -> dict[str, int]:
     return {name: int(pid) for name, pid in re.findall(r"(\w+)=(\d+)", listed)}
 
 
-def test_memory_without_its_extra_names_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "fakeredis", None)
     assert main(["demo"]) == 2
     assert "needs the extra 'demo' of aiolocks" in capsys.readouterr().err

@@ -119,9 +119,7 @@ def recorded(lines: str) -> list[Event]:
         (unsurprising, TAKEN, "800 finn left", "800 finn failed"),
     ],
 )
-def test_a_checker_accepts_true_records_and_no_doctored_ones(
-    check: Check, lines: str, line: str, doctored: str
-) -> None:
+def test_checkers_accept_true_records_and_no_doctored_ones(check: Check, lines: str, line: str, doctored: str) -> None:
     assert f"\n{line}\n" in lines
     assert check(recorded(lines)).ok
     assert not check(recorded(lines.replace(line, doctored))).ok

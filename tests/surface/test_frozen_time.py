@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -12,27 +11,22 @@ import pytest
 from aiolocks import LeaseLostError, LockManager
 
 THEN = datetime(2030, 1, 1, tzinfo=UTC)
-Stop = Callable[[], AbstractContextManager[Any]]
 
 
-def freezegun() -> AbstractContextManager[Any]:
-    found: Any = pytest.importorskip("freezegun")
-    frozen: AbstractContextManager[Any] = found.freeze_time(THEN, real_asyncio=True)
-    return frozen
-
-
-def time_machine() -> AbstractContextManager[Any]:
-    found: Any = pytest.importorskip("time_machine")
-    travelling: AbstractContextManager[Any] = found.travel(THEN, tick=False)
-    return travelling
+def stopped(by: str) -> AbstractContextManager[Any]:
+    found: Any = pytest.importorskip(by)
+    time: AbstractContextManager[Any] = (
+        found.travel(THEN, tick=False) if by == "time_machine" else found.freeze_time(THEN, real_asyncio=True)
+    )
+    return time
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("stop", [freezegun, time_machine])
+@pytest.mark.parametrize("by", ["freezegun", "time_machine"])
 @pytest.mark.asyncio
-async def test_leases_are_renewed_and_lost_in_real_time(stop: Stop) -> None:
+async def test_leases_are_renewed_and_lost_in_real_time(by: str) -> None:
     async with LockManager.from_url("memory://", ttl=0.6) as locks:
-        with stop():
+        with stopped(by):
             begun = time.time()
             async with locks.lock("renewed") as lease:
                 await asyncio.sleep(1.0)
@@ -47,7 +41,7 @@ async def test_leases_are_renewed_and_lost_in_real_time(stop: Stop) -> None:
 @pytest.mark.asyncio
 async def test_time_that_is_moved_ends_leases_on_the_server_alone() -> None:
     async with LockManager.from_url("memory://", ttl=10) as locks:
-        with time_machine() as traveller:
+        with stopped("time_machine") as traveller:
             with pytest.raises(LeaseLostError):
                 async with locks.lock("moved") as lease:
                     traveller.shift(60)

@@ -112,11 +112,6 @@ def longest_path(graph: Graph) -> list[str]:
     return max(longest.values(), key=len)
 
 
-@one_by_one("file", files)
-def test_imports_point_down(file: Path) -> None:
-    assert not upward(file)
-
-
 @one_by_one(
     "source",
     [
@@ -135,9 +130,16 @@ def test_an_import_that_points_up_is_found_wherever_it_stands(source: str) -> No
 
 
 @one_by_one("file", files)
-def test_primitives_do_not_import_each_other(file: Path) -> None:
+def test_a_module_imports_only_what_it_may_says_what_it_is_for_and_stays_small(file: Path) -> None:
+    assert not upward(file)
     if layer(file) == "_primitives":
         assert not {other.stem for other in relatives(file) if layer(other) == "_primitives"} - BASES
+    if layer(file) not in WAYS_IN:
+        roots = {name.split(".")[0] for name in imported(file)}
+        assert roots - set(sys.stdlib_module_names) - ON_DEMAND.get(file.stem, set()) <= REQUIRED | {"aiolocks"}
+    source = file.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(source))
+    assert len(source.splitlines()) <= LONGEST_MODULE
 
 
 def test_no_import_goes_in_a_circle() -> None:
@@ -148,19 +150,6 @@ def test_no_import_goes_in_a_circle() -> None:
 def test_the_way_down_is_short() -> None:
     assert len(path := longest_path(house({file: room(file) for file in files}))) <= LONGEST_PATH, path
     assert len(path := longest_path(house({file: layer(file) for file in files}))) <= LONGEST_PATH_OF_FOLDERS, path
-
-
-@one_by_one("file", (file for file in files if layer(file) not in WAYS_IN))
-def test_modules_import_only_what_is_required(file: Path) -> None:
-    roots = {name.split(".")[0] for name in imported(file)}
-    assert roots - set(sys.stdlib_module_names) - ON_DEMAND.get(file.stem, set()) <= REQUIRED | {"aiolocks"}
-
-
-@one_by_one("file", files)
-def test_modules_say_what_they_are_for_and_stay_small(file: Path) -> None:
-    source = file.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(source))
-    assert len(source.splitlines()) <= LONGEST_MODULE
 
 
 @one_by_one("package", [aiolocks, aiolocks.events, aiolocks.otel, aiolocks.sync, aiolocks.testing])

@@ -36,20 +36,14 @@ def test_a_part_without_its_server_is_skipped(tmp_path: Path, monkeypatch: pytes
     assert captured.out.splitlines()[-1].split()[:2] == ["newer", "SKIPPED"]
 
 
-def test_the_parts_that_are_named_are_chosen_or_all() -> None:
+def test_the_parts_that_are_named_are_chosen_or_all_and_seconds_are_shared_among_the_seeds(capsys: Capsys) -> None:
     parts = chosen(["faults-redis-trixie", "faults-valkey-sid"])
     assert [part.server for part in parts] == [("trixie", "redis-server"), ("sid", "valkey-server")]
     names = [part.name for part in chosen([])]
     assert [name for name in names if "-" not in name][:4] == ["mix", "faults", "fleets", "long"]
-
-
-def test_an_unknown_part_is_a_mistake_that_names_those_there_are(capsys: Capsys) -> None:
     with pytest.raises(SystemExit):
         chosen(["mixture"])
     assert "mix, mix-sentinel, mix-cluster, faults, faults-redis-6.2, faults-redis-trixie" in capsys.readouterr().err
-
-
-def test_seconds_are_shared_among_the_seeds() -> None:
     assert chosen(["mix"])[0].command[2:] == ("--seeds=5", "--seconds=120")
     of_two = chosen(["mix", "--seconds=60", "--seed=7", "--seed=8"])[0]
     assert of_two.command[2:] == ("--seed=7", "--seed=8", "--seconds=30")

@@ -10,7 +10,6 @@ import asyncio
 import importlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,25 +28,6 @@ PACKAGE = Path(aiolocks.__file__).parent
 
 DOCUMENTED = {"_asdict", "_exit", "_getframe", "_replace"}
 """Public in spite of their names: those of named tuples, and of `os` and `sys`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Private:
-    """A private name of a library: where the package uses it, for what, and whether it is there."""
-
-    name: str
-    library: str
-    module: str
-    use: str
-    is_there: Callable[[Any], object]
-
-    @property
-    def attribute(self) -> str:
-        return self.name.rpartition(".")[2]
-
-    def __str__(self) -> str:
-        release = sys.version.partition(" ")[0] if self.library == "Python" else version(self.library)
-        return f"{self.name} of {self.library} {release}: used in {self.module} {self.use}"
 
 
 def has(*names: str) -> Callable[[object], bool]:
@@ -73,81 +53,66 @@ def has_parents(met: Any) -> bool:
     return state.cancel_scope is inner and inner._parent_scope is outer and outer._parent_scope is None
 
 
-def library(name: str, module: str, use: str, *names: tuple[str, Callable[[Any], object]]) -> list[Private]:
-    """Return the names of a library that a module of the package uses for one purpose."""
-    return [Private(each, name, module, use, is_there) for each, is_there in names]
-
-
-TABLE = [
-    *library(
-        "Python", "_redis/connection.py", "to take over the stream of a connection that redis-py has opened",
-        ("StreamReader._buffer", lambda met: bytes(met.connection._reader._buffer) == b""),
-    ),
-    *library(
-        "redis", "_redis/connection.py", "to take over the stream of a connection that redis-py has opened",
-        ("Connection._writer", lambda met: has("transport")(met.connection._writer)),
-        ("Connection._reader", lambda met: has("_buffer")(met.connection._reader)),
-        ("Connection._parser", lambda met: callable(met.connection._parser.parse_error)),
-    ),
-    *library(
-        "fakeredis", "_redis/connection.py", "to end a link to the in-memory server",
-        ("FakeConnection._sock", lambda met: has("_sock")(met.in_memory)),
-    ),
-    *library(
-        "Python", "_engine/cancellation.py", "to find the task that a cancellation reaches in the end",
-        ("Task._must_cancel", lambda met: met.task._must_cancel is False),
-        ("Task._fut_waiter", lambda met: met.task._fut_waiter is met.gathering),
-        ("Future._children", lambda met: len(met.gathering._children) == 1),
-    ),
-    *library(
-        "anyio", "_engine/cancellation.py", "to find the scopes of a task",
-        ("anyio._backends._asyncio", lambda _: "anyio._backends._asyncio" in sys.modules),
-        ("anyio._backends._asyncio._task_states", has_parents),
-        ("CancelScope._parent_scope", has_parents),
-    ),
-    *library("Python", "_grantors/who.py", "to name a task that waits", ("Future._callbacks", is_called_back)),
-    *library(
-        "Python", "_core/background.py", "to print nothing when a loop is closed, and to see that it ends",
-        ("Task._log_destroy_pending", lambda met: met.task._log_destroy_pending is True),
-        ("BaseEventLoop._asyncgens_shutdown_called", lambda met: met.loop._asyncgens_shutdown_called is False),
-    ),
-    *library(
-        "Python", "_core/hints.py", "to mark coroutine functions before 3.12",
-        ("asyncio.coroutines._is_coroutine", lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines)),
-    ),
-    *library(
-        "Python", "testing/_clock.py", "to move the time of a loop in a user's test",
-        ("BaseEventLoop._scheduled", lambda met: isinstance(met.loop._scheduled, list)),
-        ("BaseEventLoop._ready", lambda met: len(met.loop._ready) >= 0),
-        ("BaseEventLoop._clock_resolution", lambda met: met.loop._clock_resolution > 0),
-        ("asyncio._get_running_loop", lambda met: asyncio._get_running_loop() is met.loop),
-    ),
-    *library(
-        "Python", "cli/_arguments.py", "as a type",
-        ("argparse._SubParsersAction", lambda _: has("_SubParsersAction")(argparse)),
-    ),
-    *library(
-        "Python", "cli/_completion.py", "to print the completion of a shell",
-        ("ArgumentParser._actions", lambda _: has("_actions")(argparse.ArgumentParser())),
-        ("Action._get_subactions", lambda _: has("_get_subactions")(argparse.ArgumentParser().add_subparsers())),
-    ),
-    *library(
-        "redis", "_redis/clients.py", "for its Encoder",
-        ("redis._parsers", lambda _: has("Encoder")(importlib.import_module("redis._parsers"))),
-    ),
-    *library(
-        "redis", "_engine/guard.py", "for its BaseParser",
-        ("redis._parsers.base", lambda _: importlib.import_module("redis._parsers.base").BaseParser.parse_error),
-    ),
-    *library(
-        "redis", "_redis/sentinel.py", "to connect to the host that a user demands",
-        ("SentinelManager._force_master_ip", lambda _: OLD_REDIS_PY or has("_force_master_ip")(a_sentinel())),
-    ),
-    *library(
-        "aiohttp", "aiohttp.py", "to see that a request is a WebSocket",
-        ("RequestHandler._payload_parser", lambda _: "_payload_parser" in RequestHandler.__slots__),
-    ),
-]  # fmt: skip
+STREAM = "to take over the stream of a connection that redis-py has opened"
+EXPECTED: dict[tuple[str, str, str], dict[str, Callable[[Any], object]]] = {
+    ("Python", "_redis/connection.py", STREAM): {
+        "StreamReader._buffer": lambda met: bytes(met.connection._reader._buffer) == b"",
+    },
+    ("redis", "_redis/connection.py", STREAM): {
+        "Connection._writer": lambda met: has("transport")(met.connection._writer),
+        "Connection._reader": lambda met: has("_buffer")(met.connection._reader),
+        "Connection._parser": lambda met: callable(met.connection._parser.parse_error),
+    },
+    ("fakeredis", "_redis/connection.py", "to end a link to the in-memory server"): {
+        "FakeConnection._sock": lambda met: has("_sock")(met.in_memory),
+    },
+    ("Python", "_engine/cancellation.py", "to find the task that a cancellation reaches in the end"): {
+        "Task._must_cancel": lambda met: met.task._must_cancel is False,
+        "Task._fut_waiter": lambda met: met.task._fut_waiter is met.gathering,
+        "Future._children": lambda met: len(met.gathering._children) == 1,
+    },
+    ("anyio", "_engine/cancellation.py", "to find the scopes of a task"): {
+        "anyio._backends._asyncio": lambda _: "anyio._backends._asyncio" in sys.modules,
+        "anyio._backends._asyncio._task_states": has_parents,
+        "CancelScope._parent_scope": has_parents,
+    },
+    ("Python", "_grantors/who.py", "to name a task that waits"): {
+        "Future._callbacks": is_called_back,
+    },
+    ("Python", "_core/background.py", "to print nothing when a loop is closed, and to see that it ends"): {
+        "Task._log_destroy_pending": lambda met: met.task._log_destroy_pending is True,
+        "BaseEventLoop._asyncgens_shutdown_called": lambda met: met.loop._asyncgens_shutdown_called is False,
+    },
+    ("Python", "_core/hints.py", "to mark coroutine functions before 3.12"): {
+        "asyncio.coroutines._is_coroutine": lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines),
+    },
+    ("Python", "testing/_clock.py", "to move the time of a loop in a user's test"): {
+        "BaseEventLoop._scheduled": lambda met: isinstance(met.loop._scheduled, list),
+        "BaseEventLoop._ready": lambda met: len(met.loop._ready) >= 0,
+        "BaseEventLoop._clock_resolution": lambda met: met.loop._clock_resolution > 0,
+        "asyncio._get_running_loop": lambda met: asyncio._get_running_loop() is met.loop,
+    },
+    ("Python", "cli/_arguments.py", "as a type"): {
+        "argparse._SubParsersAction": lambda _: has("_SubParsersAction")(argparse),
+    },
+    ("Python", "cli/_completion.py", "to print the completion of a shell"): {
+        "ArgumentParser._actions": lambda _: has("_actions")(argparse.ArgumentParser()),
+        "Action._get_subactions": lambda _: has("_get_subactions")(argparse.ArgumentParser().add_subparsers()),
+    },
+    ("redis", "_redis/clients.py", "for its Encoder"): {
+        "redis._parsers": lambda _: has("Encoder")(importlib.import_module("redis._parsers")),
+    },
+    ("redis", "_engine/guard.py", "for its BaseParser"): {
+        "redis._parsers.base": lambda _: importlib.import_module("redis._parsers.base").BaseParser.parse_error,
+    },
+    ("redis", "_redis/sentinel.py", "to connect to the host that a user demands"): {
+        "SentinelManager._force_master_ip": lambda _: OLD_REDIS_PY or has("_force_master_ip")(a_sentinel()),
+    },
+    ("aiohttp", "aiohttp.py", "to see that a request is a WebSocket"): {
+        "RequestHandler._payload_parser": lambda _: "_payload_parser" in RequestHandler.__slots__,
+    },
+}
+"""Which names are there, by the library that has them, the module that uses them, and what for."""
 
 
 @pytest_asyncio.fixture
@@ -184,22 +149,29 @@ async def met(redis_url: str) -> AsyncIterator[SimpleNamespace]:
 
 @pytest.mark.redis
 @pytest.mark.asyncio
-@pytest.mark.parametrize("private", TABLE, ids=lambda private: private.name)
-async def test_a_private_name_that_the_package_uses_is_there(private: Private, met: SimpleNamespace) -> None:
+@pytest.mark.parametrize(
+    ("used", "name"),
+    [(used, name) for used, names in EXPECTED.items() for name in names],
+    ids=lambda of: of if isinstance(of, str) else of[1],
+)
+async def test_a_private_name_in_use_is_there(used: tuple[str, str, str], name: str, met: SimpleNamespace) -> None:
+    library, module, use = used
+    release = sys.version.partition(" ")[0] if library == "Python" else version(library)
+    said = f"{name} of {library} {release}: used in {module} {use}"
     try:
-        is_there = private.is_there(met)
+        is_there = EXPECTED[used][name](met)
     except (AttributeError, ImportError, KeyError) as error:
-        pytest.fail(f"{private}: {error}")
-    assert is_there, private
+        pytest.fail(f"{said}: {error}")
+    assert is_there, said
 
 
 @pytest.mark.rest
 def test_the_table_has_every_private_name_that_the_package_uses_and_no_other() -> None:
-    table = {(private.module, private.attribute) for private in TABLE}
+    table = {(module, name.rpartition(".")[2]) for (_, module, _), names in EXPECTED.items() for name in names}
     modules = {
         str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")
     }
-    own = {name for tree in modules.values() for name in defined(tree)} - {private.attribute for private in TABLE}
+    own = {name for tree in modules.values() for name in defined(tree)} - {name for _, name in table}
     used = {(module, name) for module, tree in modules.items() for name in foreign(tree, own)}
     assert sorted(used - table) == [], "private names of other libraries: each needs a row that says what it is for"
     assert sorted(table - used) == [], "rows of names that are not used any more"
@@ -223,7 +195,6 @@ def defined(tree: ast.Module) -> Iterator[str]:
 
 
 def foreign(tree: ast.Module, own: set[str]) -> Iterator[str]:
-    """Yield the private names of others that a module reads, sets or imports."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):

@@ -2,30 +2,26 @@
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager, MultiLock, RLock, RWLock, Semaphore
-from aiolocks.cli import main
 from tests.support.children import family
 from tests.support.kinds import complete, kinds_where
 from tests.support.lateness import SLACK
-from tests.support.primitives import queued
+from tests.support.primitives import queued, until
 from tests.support.servers import RedisServer
+from tests.support.workers import environment
+from tests.surface.commands import Command
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio, pytest.mark.leaves_residue]
-
-Capsys = pytest.CaptureFixture[str]
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest_asyncio.fixture
@@ -33,6 +29,8 @@ async def locks(own_server: RedisServer) -> AsyncIterator[LockManager]:
     async with LockManager.from_url(own_server.url, ttl=2) as locks:
         yield locks
 
+
+RELEASED = "released: 1 holder gone after"
 
 KINDS = kinds_where(lambda kind: kind.leased and not kind.quorum)
 """Without the Redlock: it is on several servers, so the command says to ask them by `revoke()`."""
@@ -57,13 +55,12 @@ Release = Callable[..., Awaitable[tuple[int, str]]]
 
 
 @pytest.fixture
-def release(own_server: RedisServer, capsys: Capsys) -> Release:
+def release(command: Command) -> Release:
     """Release "x"; return the status, and what was said."""
 
     async def run(*arguments: str) -> tuple[int, str]:
-        status = await asyncio.to_thread(main, ["release", "x", "--url", own_server.url, *arguments])
-        said = capsys.readouterr()
-        return status, said.out + said.err
+        said = await command("release", "x", *arguments)
+        return said.status, said.out + said.err
 
     return run
 
@@ -71,9 +68,7 @@ def release(own_server: RedisServer, capsys: Capsys) -> Release:
 @pytest.mark.rest
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("force", [False, True], ids=["", "force"])
-async def test_the_holder_is_told_and_the_name_is_free(
-    locks: LockManager, release: Release, kind: str, force: bool
-) -> None:
+async def test_holders_stop_and_the_name_is_free(locks: LockManager, release: Release, kind: str, force: bool) -> None:
     acquirable = all_of(locks)[kind]
     with pytest.raises(LeaseLostError, match=r"revoked: deploy 1\.7"):
         async with acquirable as lease:
@@ -85,8 +80,7 @@ async def test_the_holder_is_told_and_the_name_is_free(
             releasing = asyncio.ensure_future(release("--reason", "deploy 1.7", *(["--force"] if force else [])))
             await asyncio.sleep(2 * SLACK)
     status, printed = await releasing
-    assert status == 0
-    assert "released: 1 holder gone after" in printed
+    assert (status, RELEASED in printed) == (0, True)
     assert ("two holders may work" in printed) is force
     assert lease.token[11:] not in printed
     assert await release() == (1, "x is not held\n")
@@ -94,48 +88,39 @@ async def test_the_holder_is_told_and_the_name_is_free(
 
 @pytest.mark.rest
 async def test_the_function_of_a_once_is_stopped(locks: LockManager, release: Release) -> None:
-    running = asyncio.ensure_future(locks.once("x", keep=60).run(lambda: asyncio.sleep(60)))
-    async with asyncio.timeout(5):
-        while not await locks.once("x", keep=60).holders():
-            await asyncio.sleep(0.01)
+    once = locks.once("x", keep=60)
+    running = asyncio.ensure_future(once.run(lambda: asyncio.sleep(60)))
+    await until(once.holders)
     status, printed = await release()
-    assert status == 0
-    assert "released: 1 holder gone after" in printed
+    assert (status, RELEASED in printed) == (0, True)
     with pytest.raises(LeaseLostError, match="revoked"):
         await running
 
 
 @pytest.mark.rest
 async def test_the_leader_of_an_election_is_stopped_and_stands_again(locks: LockManager, release: Release) -> None:
-    terms: list[int] = []
-
     async def lead(lease: Lease) -> None:
         terms.append(lease.fencing_token)
         if len(terms) == 1:
             await asyncio.sleep(60)
 
-    running = asyncio.ensure_future(locks.election("x").run(lead))
-    async with asyncio.timeout(5):
-        while not terms:
-            await asyncio.sleep(0.01)
+    terms: list[int] = []
+    election = locks.election("x")
+    running = asyncio.ensure_future(election.run(lead))
+    await until(election.leader)
     status, printed = await release()
-    assert status == 0
-    assert "released: 1 holder gone after" in printed
-    async with asyncio.timeout(5):
-        await running
+    assert (status, RELEASED in printed) == (0, True)
+    await asyncio.wait_for(running, 5)
     assert len(terms) == 2
     assert terms[0] < terms[1]
 
 
 @pytest.mark.parametrize("limit", ["abc", "9" * 5000, "-1", "²"])
-async def test_what_another_kind_has_kept_of_the_name_may_be_malformed(
-    locks: LockManager, release: Release, limit: str
-) -> None:
+async def test_what_another_kind_keeps_may_be_malformed(locks: LockManager, release: Release, limit: str) -> None:
     lease = await locks.lock("x").acquire()
     await locks.client.hset("aiolocks:semaphore:{x}:meta", "limit", limit)
     status, printed = await release("--force")
-    assert status == 0
-    assert "released: 1 holder gone after" in printed
+    assert (status, RELEASED in printed) == (0, True)
     await lease.release()
 
 
@@ -153,9 +138,7 @@ async def test_of_several_kinds_one_must_be_named(locks: LockManager, release: R
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore"])
-async def test_what_min_hold_alone_keeps_is_freed_and_said_to_be_so(
-    locks: LockManager, release: Release, kind: str
-) -> None:
+async def test_what_min_hold_alone_keeps_is_freed_with_a_word(locks: LockManager, release: Release, kind: str) -> None:
     """ "0 holders gone" would say nothing: no one is at work, and until when it would have stayed is known."""
     acquirable: Any = locks.lock("x", min_hold=60) if kind == "lock" else locks.semaphore("x", 1, min_hold=60)
     released_at = datetime.now(UTC)
@@ -184,8 +167,7 @@ async def test_a_holder_beside_what_min_hold_keeps_is_told_of_by_itself(locks: L
     assert status == 0
     assert re.search(r"it ends in [12]\.\d s at the latest", printed)
     status, printed = await release()
-    assert status == 0
-    assert "released: 1 holder gone after" in printed
+    assert (status, RELEASED in printed) == (0, True)
     assert "; freed: not held, but kept by min_hold, for " in printed
     assert not lease.held
 
@@ -205,19 +187,16 @@ async def test_release_waits_for_a_stubborn_holder_for_its_time_out(locks: LockM
     await lease.release()
 
 
-async def test_run_stops_its_command_and_the_next_begins(
-    locks: LockManager, own_server: RedisServer, release: Release
-) -> None:
+async def test_run_ends_its_command_for_the_next(locks: LockManager, own_server: RedisServer, release: Release) -> None:
     """What it may take: 0.37 ttl until the renewal is refused, and 5 s between TERM and KILL, within the lease."""
-    environment = {**os.environ, "AIOLOCKS_URL": own_server.url, "PYTHONPATH": str(REPOSITORY)}
+    env = environment({"AIOLOCKS_URL": own_server.url})
     command = [sys.executable, "-m", "aiolocks", "run", "x", "--ttl", "3", "--", "sh", "-c"]
     polite = "trap 'sleep 0.3; date +%s%N; exit' TERM; echo begun; while :; do sleep 0.02; done"
-    with family(*command, polite, env=environment, stderr=subprocess.PIPE) as first:
+    with family(*command, polite, env=env, stderr=subprocess.PIPE) as first:
         assert first.stdout is not None
         assert await asyncio.to_thread(first.stdout.readline) == "begun\n"
-        with family(*command, "date +%s%N", env=environment) as second:  # not before: it might be granted first
-            while (await locks.lock("x").statistics()).waiting < 1:
-                await asyncio.sleep(0.01)
+        with family(*command, "date +%s%N", env=env) as second:  # not before: it might be granted first
+            await queued(locks.lock("x"), 1)
             assert (await release())[0] == 0
             ended, errors = await asyncio.to_thread(first.communicate, timeout=10 * SLACK)
             began, _ = await asyncio.to_thread(second.communicate, timeout=10 * SLACK)
@@ -226,47 +205,40 @@ async def test_run_stops_its_command_and_the_next_begins(
     assert int(ended) < int(began)
 
 
-async def run(*arguments: str) -> int:
-    return await asyncio.to_thread(main, [*arguments])
-
-
-async def test_the_limit_is_in_force_at_once(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+async def test_the_limit_is_in_force_at_once(locks: LockManager, command: Command) -> None:
     async with locks.semaphore("scraper", 1):
         waiting = asyncio.create_task(locks.semaphore("scraper", 1).acquire(timeout=10))
         await queued(locks.semaphore("scraper", 1), 1)
-        assert await run("resize", "scraper", "2", "--url", own_server.url) == 0
+        said = await command("resize", "scraper", "2")
         assert await (await waiting).release()
-    assert capsys.readouterr().out == "semaphore scraper: the limit is 2; it was 1\n"
+    assert (said.status, said.out) == (0, "semaphore scraper: the limit is 2; it was 1\n")
 
 
-async def test_a_pin_is_set_kept_shown_and_gone(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+async def test_a_pin_is_set_kept_shown_and_gone(locks: LockManager, command: Command) -> None:
     shown = []
     for arguments in (("2", "--pin"), ("3",), ("4", "--unpin"), ("5",)):
-        assert await run("resize", "scraper", *arguments, "--url", own_server.url, "--json") == 0
-        told = json.loads(capsys.readouterr().out)
+        told = (await command("resize", "scraper", *arguments, "--json")).json()
         shown.append((told["before"], told["limit"], told["pinned"]))
     assert shown == [(None, 2, True), (2, 3, True), (3, 4, False), (4, 5, False)]
-    await run("resize", "scraper", "2", "--pin", "--url", own_server.url)
+    await command("resize", "scraper", "2", "--pin")
     async with locks.semaphore("scraper", 9):
-        capsys.readouterr()
-        assert await run("show", "scraper", "--url", own_server.url) == 0
-    assert "limit 2 (pinned)" in capsys.readouterr().out
+        assert "limit 2 (pinned)" in (await command("show", "scraper")).out
 
 
-async def test_a_pause_is_shown_until_it_is_ended(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+async def test_a_pause_is_shown_until_it_is_ended(locks: LockManager, command: Command) -> None:
     """As none of its holders, in every view; also of a name that was never used."""
-    at = ("--url", own_server.url)
 
     async def told(*arguments: str, status: int = 0) -> str:
-        assert await run(*arguments, *at) == status
-        return capsys.readouterr().out
+        said = await command(*arguments)
+        assert said.status == status
+        return said.out
 
     async with locks.semaphore("scraper", 3).hold(permits=2):
         assert await told("pause", "scraper", "60") == "semaphore scraper: paused for 60 s\n"
         assert await told("pause", "another", "10800") == "semaphore another: paused for 3 h\n"
         assert re.search("paused (59|60) s, 2 of 3 permits, ", await told("ls", "scraper"))
-        for command in ("ls", "watch"):
-            assert re.search(r"semaphore +- +- +0  paused 3 h +another\n", await told(command, *_ONCE[command]))
+        for view in (["ls"], ["watch", "--once"]):
+            assert re.search(r"semaphore +- +- +0  paused 3 h +another\n", await told(*view))
         shown = await told("show", "scraper")
         assert re.match("semaphore scraper: 1 held, 0 waiting, limit 3, paused for (59|60) s\n  held", shown)
         assert len(shown.splitlines()) == 2
@@ -281,29 +253,21 @@ async def test_a_pause_is_shown_until_it_is_ended(locks: LockManager, own_server
     }  # fmt: skip
 
 
-async def test_a_rate_is_paused_under_a_name_that_is_no_semaphore(
-    locks: LockManager, own_server: RedisServer, capsys: Capsys
-) -> None:
-    at = ("--url", own_server.url)
+async def test_a_rate_is_paused_under_a_name_that_is_no_semaphore(locks: LockManager, command: Command) -> None:
     limiter = locks.rate_limiter("api", 5, per=0.5)
     await limiter.acquire()
-    assert await run("pause", "api", "60", *at) == 0
-    assert capsys.readouterr().out == "rate api: paused for 60 s\n"
+    assert (await command("pause", "api", "60")).out == "rate api: paused for 60 s\n"
     assert not await limiter.try_acquire()
-    assert await run("ls", "api", *at) == 0
-    assert re.search("paused (59|60) s", capsys.readouterr().out)
-    assert await run("pause", "api", "60", "--kind", "semaphore", *at) == 0
-    assert await run("resume", "api", *at) == 2
-    assert "several kinds" in capsys.readouterr().err
-    assert [await run("resume", "api", "--kind", kind, *at) for kind in ("semaphore", "rate")] == [0, 0]
+    assert re.search("paused (59|60) s", (await command("ls", "api")).out)
+    assert (await command("pause", "api", "60", "--kind", "semaphore")).status == 0
+    said = await command("resume", "api")
+    assert (said.status, "several kinds" in said.err) == (2, True)
+    assert [(await command("resume", "api", "--kind", kind)).status for kind in ("semaphore", "rate")] == [0, 0]
     assert await limiter.try_acquire()
 
 
-_ONCE = {"ls": (), "watch": ("--once",)}
-
-
-async def test_keys_of_another_prefix_are_others(locks: LockManager, own_server: RedisServer) -> None:
-    assert await run("resize", "scraper", "2", "--url", own_server.url, "--prefix", "theirs:", "--kind=semaphore") == 0
+async def test_keys_of_another_prefix_are_others(locks: LockManager, command: Command) -> None:
+    assert (await command("resize", "scraper", "2", "--prefix", "theirs:", "--kind=semaphore")).status == 0
     async with locks.semaphore("scraper", 9, prefix="theirs:"), locks.semaphore("scraper", 8):
         limits = [
             (await locks.semaphore("scraper", None, prefix=p).statistics()).limit for p in ("theirs:", "aiolocks:")
@@ -311,8 +275,8 @@ async def test_keys_of_another_prefix_are_others(locks: LockManager, own_server:
     assert limits == [9, 8]
 
 
-async def test_a_key_of_another_type_is_one_line(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
+async def test_a_key_of_another_type_is_one_line(locks: LockManager, command: Command) -> None:
     await locks.client.set("aiolocks:semaphore:{scraper}", "text")
-    assert await run("resize", "scraper", "2", "--url", own_server.url) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    said = await command("resize", "scraper", "2")
+    assert (said.status, len(said.err.splitlines())) == (2, 1)
     await locks.client.delete("aiolocks:semaphore:{scraper}")

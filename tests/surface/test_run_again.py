@@ -2,15 +2,14 @@
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from aiolocks.cli import main
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
-from tests.surface.test_run import Capsys, Process, Start, alive, result, running, said, wait_until
+from tests.surface.commands import Capsys, Process, Start
+from tests.surface.test_run import alive, result, said, wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
@@ -18,20 +17,13 @@ WORKS = "echo $AIOLOCKS_FENCING_TOKEN $$; exec sleep 60"
 
 
 def begun(process: Process) -> tuple[int, int]:
-    """Wait for the command; return its fencing token and its pid."""
     term, pid = said(process).split()
     return int(term), int(pid)
 
 
 @pytest.fixture
-def hosts(server: RedisServer) -> Iterator[Start]:
-    with ExitStack() as stack:
-
-        def begin(command: str = WORKS) -> Process:
-            arguments = ("again", "--again", "--ttl", "1", "--", "sh", "-c", command)
-            return stack.enter_context(running(server.tcp_url, *arguments))
-
-        yield begin
+def hosts(start: Start) -> Start:
+    return lambda command=WORKS: start("again", "--again", "--ttl", "1", "--", "sh", "-c", command)
 
 
 def lose(server: RedisServer) -> None:
@@ -44,9 +36,7 @@ def test_a_command_that_ends_by_itself_ends_it_with_its_status(hosts: Start) -> 
 
 
 @pytest.mark.faults
-def test_after_a_loss_the_command_is_stopped_and_started_anew_when_the_host_is_elected_again(
-    hosts: Start, server: RedisServer
-) -> None:
+def test_after_a_loss_the_command_is_stopped_and_then_started_again(hosts: Start, server: RedisServer) -> None:
     process = hosts()
     terms: list[int] = []
     for _ in range(3):
@@ -76,9 +66,7 @@ def test_one_host_runs_it_and_the_next_one_takes_over_at_once(hosts: Start) -> N
         first, second, term, pid = second, hosts(), later, its_pid
 
 
-def test_a_signal_while_it_stands_ends_it_and_a_killed_host_is_replaced_within_the_ttl(
-    hosts: Start, server: RedisServer
-) -> None:
+def test_a_signal_ends_one_that_stands_and_a_killed_host_is_replaced(hosts: Start, server: RedisServer) -> None:
     first = hosts()
     term, _ = begun(first)
     second, third = hosts(), hosts()
@@ -103,10 +91,7 @@ def test_a_signal_while_it_stands_ends_it_and_a_killed_host_is_replaced_within_t
         (["--on-lost", "warn"], "the command is stopped before the next host is elected"),
     ],
 )
-def test_an_option_that_makes_no_sense_with_it_is_an_error_that_says_why(
-    option: list[str], why: str, capsys: Capsys
-) -> None:
+def test_an_option_that_makes_no_sense_with_it_says_why(option: list[str], why: str, capsys: Capsys) -> None:
+    named = " ".join(option) if "warn" in option else option[0]
     assert main(["run", "again", "--again", *option, "--", "true"]) == 2
-    assert (
-        f"--again goes without {' '.join(option) if 'warn' in option else option[0]}: {why}" in capsys.readouterr().err
-    )
+    assert f"--again goes without {named}: {why}" in capsys.readouterr().err

@@ -14,22 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import redis as redis_sync
 
 from tests.support.children import hear_signals
-from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
+from tests.support.workers import environment
+from tests.surface.test_run import WITHIN, wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(120), pytest.mark.rest]
 
-WITHIN = 10 * SLACK
-REPOSITORY = Path(__file__).parents[2]
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 
 
 class Terminal:
-    """A program at a terminal of its own."""
-
     def __init__(
         self, command: list[str], environment: dict[str, str], prepare: Callable[[], object] = hear_signals, *,
         columns: int = 80,
@@ -54,6 +50,12 @@ class Terminal:
         self._seen = self._seen[found.end() :]
         return found[0]
 
+    def play(self, *steps: tuple[str, str]) -> None:
+        """Press keys, and wait for the pattern beside them, step by step."""
+        for keys, pattern in steps:
+            self.press(keys)
+            self.sees(pattern)
+
     def ends(self) -> tuple[int, str]:
         """Return its exit status, and what came until its end."""
         give_up_at = time.monotonic() + WITHIN
@@ -71,17 +73,11 @@ class Shell(Terminal):
     """An interactive shell, where `run` is the command under test."""
 
     def __init__(self, url: str) -> None:
-        environment = {
-            "PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "", "PYTHONPATH": str(REPOSITORY), "AIOLOCKS_URL": url
-        }  # fmt: skip
-        super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
+        env = environment({"TERM": "dumb", "PS1": "", "AIOLOCKS_URL": url})
+        super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], env)
         # It says its own status, as a line that is typed ahead gets lost when Ctrl-C ends what runs.
         run = f'{sys.executable} -W error -m aiolocks run "$@"'
-        self.type(f"stty -echo; run() {{ {run}; echo \"status $?\" >&2; }}; echo re''ady")
-        self.sees("ready")
-
-    def type(self, line: str) -> None:
-        self.press(f"{line}\n")
+        self.play((f"stty -echo; run() {{ {run}; echo \"status $?\" >&2; }}; echo re''ady\n", "ready"))
 
     def close(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -100,89 +96,67 @@ def shell(server: RedisServer) -> Iterator[Shell]:
         shell.close()
 
 
+ECHO = "run tty -- sh -c 'echo begun; read word; echo \"got $word\"'"
+ECHO_ON = "run tty {}-- sh -c 'echo begun; while read word; do echo \"got $word\"; done'\n"
+
+
 @pytest.mark.smoke
 def test_the_command_has_the_terminal_and_the_shell_has_it_back(shell: Shell) -> None:
-    shell.type("run tty -- sh -c 'echo begun; read word; echo \"got $word\"'")
-    shell.sees("begun")
-    shell.type("hello")
-    shell.sees("got hello")
-    shell.sees("status 0")
-    shell.type('read word; echo "shell got $word"')
-    shell.type("again")
-    shell.sees("shell got again")
+    shell.play(
+        (f"{ECHO}\n", "begun"),
+        ("hello\n", "got hello(?s:.*)status 0"),
+        ('read word; echo "shell got $word"\nagain\n', "shell got again"),
+    )
 
 
 def test_ctrl_c_ends_the_command_as_it_would_alone(shell: Shell) -> None:
     for command, status in (("cat", 130), ("sh -c 'trap \"echo trapped; exit 9\" INT; while :; do cat; done'", 9)):
-        shell.type(f"run tty -- {command}")
-        shell.type("begun")
-        shell.sees("begun")
-        shell.press(CTRL_C)
-        shell.sees(f"status {status}")
+        shell.play((f"run tty -- {command}\nbegun\n", "begun"), (CTRL_C, f"status {status}"))
 
 
 def test_ctrl_c_while_it_waits_ends_it(shell: Shell, server: RedisServer) -> None:
-    shell.type("run tty -- sh -c 'echo begun; sleep 60' &")
-    shell.sees("begun")
-    shell.type("run tty -- echo never")
-    with redis_sync.Redis.from_url(server.url) as redis:
-        while not redis.exists("aiolocks:lock:{tty}:queue"):
-            time.sleep(0.05)
-    shell.press(CTRL_C)
-    shell.sees("status 130")
+    shell.play(("run tty -- sh -c 'echo begun; sleep 60' &\n", "begun"))
+    shell.press("run tty -- echo never\n")
+    wait_until(lambda: server.operator.exists("aiolocks:lock:{tty}:queue"))
+    shell.play((CTRL_C, "status 130"))
 
 
 def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: Shell) -> None:
-    shell.type("run tty -- sh -c 'echo begun; while read word; do echo \"got $word\"; done'")
-    shell.sees("begun")
-    for word in ("one", "two"):
-        shell.press(CTRL_Z)
-        shell.sees("Stopped")
-        shell.type(f"fg\n{word}")
-        shell.sees(f"got {word}")
-    shell.press(CTRL_D)
-    shell.type("echo shell''s")
-    shell.sees("shells")
+    shell.play(
+        (ECHO_ON.format(""), "begun"),
+        (CTRL_Z, "Stopped"),
+        ("fg\none\n", "got one"),
+        (CTRL_Z, "Stopped"),
+        ("fg\ntwo\n", "got two"),
+        (f"{CTRL_D}echo shell''s\n", "shells"),
+    )
 
 
 def test_a_job_that_was_stopped_for_longer_than_its_lease_is_killed_and_not_continued(shell: Shell) -> None:
-    shell.type("run tty --ttl 0.5 -- sh -c 'echo begun; while read word; do echo \"got $word\"; done'")
-    shell.sees("begun")
-    shell.press(CTRL_Z)
-    shell.sees("Stopped")
-    shell.type("run tty --wait 10 -- echo another")
-    shell.sees("another")
-    shell.sees("status 0")
-    shell.type("fg; echo fg said $?\nhello")
+    shell.play(
+        (ECHO_ON.format("--ttl 0.5 "), "begun"),
+        (CTRL_Z, "Stopped"),
+        ("run tty --wait 10 -- echo another\n", "another(?s:.*)status 0"),
+    )
+    shell.press("fg; echo fg said $?\nhello\n")
     assert "got" not in shell.sees(r"(?s).*fg said 74")
 
 
 def test_a_job_in_the_background_runs_and_gets_the_terminal_when_it_is_brought_to_the_front(shell: Shell) -> None:
-    shell.type("run tty -- sh -c 'echo begun; read word; echo \"got $word\"' &")
-    shell.sees("begun")
-    shell.sees("Stopped|\n")
+    shell.play((f"{ECHO} &\n", "begun"), ("", "Stopped|\n"))
     time.sleep(0.2)
-    shell.type("fg")
+    shell.press("fg\n")
     time.sleep(0.2)
-    shell.type("hello")
-    shell.sees("got hello")
-    shell.sees("status 0")
+    shell.play(("hello\n", "got hello(?s:.*)status 0"))
 
 
 def test_in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it(shell: Shell) -> None:
-    shell.type("run tty -- sh -c 'echo begun; read word; echo \"got $word\"' | cat")
-    shell.sees("begun")
-    shell.type("hello")
-    shell.sees("got hello")
-    shell.sees("status 0")
-    shell.type("run tty -- sh -c 'echo begun; cat' | cat")
-    shell.type("hello")
-    shell.sees("hello")
-    shell.press(CTRL_C)
-    shell.sees("status 130")
-    shell.type("run tty -- sh -c 'echo begun; sleep 1; echo done' | cat")
-    shell.sees("begun")
-    shell.press(CTRL_Z)
-    shell.sees("Stopped")
-    shell.type("fg")
-    shell.sees("done")
+    shell.play(
+        (f"{ECHO} | cat\n", "begun"),
+        ("hello\n", "got hello(?s:.*)status 0"),
+        ("run tty -- sh -c 'echo begun; cat' | cat\nhello\n", "hello"),
+        (CTRL_C, "status 130"),
+        ("run tty -- sh -c 'echo begun; sleep 1; echo done' | cat\n", "begun"),
+        (CTRL_Z, "Stopped"),
+        ("fg\n", "done"),
+    )

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from aiolocks.cli import main
-from tests.support.children import family
 from tests.support.lateness import SLACK
 from tests.support.servers import RedisServer
-from tests.surface.test_run import REPOSITORY, Process, alive, lose, result, said, wait_until
+from tests.surface import commands
+from tests.surface.commands import Process
+from tests.surface.test_run import alive, lose, result, said, wait_until
 
 pytestmark = [
     pytest.mark.redis,
@@ -32,18 +32,13 @@ DAEMON = "setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $!'"
 @contextmanager
 def running(server: RedisServer, command: str, *options: str, before: str = "") -> Iterator[Process]:
     """Run a line of the shell under the lock "tree", in the process of a shell that has run the line *before*."""
-    environment = {**os.environ, "AIOLOCKS_URL": server.tcp_url, "PYTHONPATH": str(REPOSITORY)}
-    program = [sys.executable, "-m", "aiolocks", "run", "tree", *options, "--", "sh", "-c", command]
-    with family(
-        "sh", "-c", f'{before}exec "$@"', "sh", *program,
-        env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+    arguments = ("tree", *options, "--", "sh", "-c", command)
+    with commands.running(server.tcp_url, *arguments, before=before) as process:
         yield process
 
 
 @pytest.fixture
 def pids() -> Iterator[list[int]]:
-    """Pids to be killed at the end of a test, whatever becomes of it."""
     started: list[int] = []
     yield started
     for pid in started:
@@ -51,18 +46,17 @@ def pids() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGKILL)
 
 
-def children(pid: int) -> list[tuple[int, str]]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            number, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
-            if int(rest[1]) == pid:
-                found.append((number, rest[0]))
-    return found
+def stat(pid: int | str) -> tuple[int, str]:
+    """Return the parent and the state of a process; 0 and no state if it has gone."""
+    with suppress(OSError):
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(parent), state
+    return 0, ""
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def children(pid: int) -> dict[int, str]:
+    every = {int(process.name): stat(process.name) for process in Path("/proc").glob("[0-9]*")}
+    return {number: state for number, (parent, state) in every.items() if parent == pid}
 
 
 @pytest.mark.parametrize(
@@ -80,9 +74,7 @@ def test_a_lost_lease_ends_a_process_that_has_left_the_group_of_the_command(
     assert not alive(pids[0])
 
 
-def test_a_lost_lease_leaves_alone_what_is_not_of_the_command(
-    server: RedisServer, pids: list[int], tmp_path: Path
-) -> None:
+def test_a_lost_lease_ends_only_what_is_of_the_command(server: RedisServer, pids: list[int], tmp_path: Path) -> None:
     """Its shell has started processes before, and has become this program; one of them has an orphan later."""
     late, go_on = tmp_path / "late", tmp_path / "go on"
     more = f"until test -e '{go_on}'; do sleep 0.02; done; {DAEMON} >{late}; exec sleep 60"
@@ -92,7 +84,7 @@ def test_a_lost_lease_leaves_alone_what_is_not_of_the_command(
         go_on.touch()
         wait_until(lambda: late.exists() and bool(late.read_text()))
         pids.append(int(late.read_text()))
-        assert process.pid in [parent_of(pids[-1])], "it has inherited some"
+        assert stat(pids[-1])[0] == process.pid, "it has inherited some"
         lose(server, "tree")
         assert result(process)[0] == 74
         *strangers, own, orphan = pids
@@ -106,7 +98,7 @@ def test_what_a_command_leaves_behind_is_reaped_while_it_runs(server: RedisServe
     with running(server, f"{leaves} echo begun; exec sleep 60") as process:
         assert said(process) == "begun"
         wait_until(lambda: len(children(process.pid)) == 2)  # the command and the guard
-        assert "Z" not in [state for _, state in children(process.pid)]
+        assert "Z" not in children(process.pid).values()
 
 
 def test_what_a_command_leaves_behind_when_it_ends_goes_on(server: RedisServer, pids: list[int]) -> None:
@@ -122,7 +114,7 @@ def test_a_tree_that_forks_on_is_ended_before_the_lease_is(server: RedisServer, 
         own = int(said(process))
         wait_until(lambda: len(children(process.pid)) > 4)
         lose(server, "tree")
-        pids.extend(pid for pid, _ in children(process.pid))
+        pids.extend(children(process.pid))
         assert result(process)[0] == 74
         assert not alive(own)
         assert not any(map(alive, pids))
@@ -141,43 +133,37 @@ pathlib.Path(sys.argv[1]).write_text(str(len(asked)))
 """Writes down how often it was asked to end, half a second after the first time."""
 
 
-def assert_loses_its_lease(server: RedisServer, command: str) -> None:
-    """Run *command* under a lease until it has begun, revoke the lease, and see `run` end for that."""
-    with running(server, command, "--ttl", "10") as process:
-        assert said(process) == "begun"
-        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
-        assert result(process)[0] == 74
-
-
 @pytest.fixture
 def counts(tmp_path: Path) -> tuple[str, Path]:
-    """The command that counts, and the file that it writes."""
     script, count = tmp_path / "counts.py", tmp_path / "count"
     script.write_text(COUNTS)
     return f"{sys.executable} {script} {count}", count
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_the_command_of_a_run_inside_a_run_is_asked_to_end_once_when_the_outer_lease_is_revoked(
-    server: RedisServer, counts: tuple[str, Path], depth: int
+INNER = f"{sys.executable} -m aiolocks run inner"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"exec {INNER}0 -- {{}}",
+        f"exec {INNER}0 -- {INNER}1 -- {{}}",
+        'exec sh -c "(setsid {} &); exec sleep 60"',
+        f'exec {INNER} -- sh -c "(setsid {{}} &); exec sleep 60"',
+    ],
+    ids=["a run", "a run inside a run", "away from the group", "away from the group, inside a run"],
+)
+def test_whatever_descends_from_the_command_is_asked_to_end_once_when_the_lease_is_revoked(
+    server: RedisServer, counts: tuple[str, Path], command: str
 ) -> None:
-    inner = "".join(f"{sys.executable} -m aiolocks run inner{level} -- " for level in range(depth))
-    assert_loses_its_lease(server, f"exec {inner}{counts[0]}")
+    with running(server, command.format(counts[0]), "--ttl", "10") as process:
+        assert said(process) == "begun"
+        assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0
+        assert result(process)[0] == 74
     assert counts[1].read_text() == "1"
 
 
-@pytest.mark.parametrize("inner", ["sh -c ", f"{sys.executable} -m aiolocks run inner -- sh -c "], ids=["", "inner"])
-def test_a_process_that_has_left_the_group_of_a_command_is_asked_to_end_when_the_outer_lease_is_revoked(
-    server: RedisServer, counts: tuple[str, Path], inner: str
-) -> None:
-    command = f"(setsid {counts[0]} &); exec sleep 60"
-    assert_loses_its_lease(server, f'exec {inner} "{command}"')
-    assert counts[1].read_text() == "1"
-
-
-def test_a_command_that_is_stopped_for_a_lost_lease_gets_no_second_signal_from_outside(
-    server: RedisServer, counts: tuple[str, Path]
-) -> None:
+def test_a_command_that_is_being_stopped_gets_no_second_signal(server: RedisServer, counts: tuple[str, Path]) -> None:
     with running(server, f"exec {counts[0]}", "--ttl", "10") as process:
         assert said(process) == "begun"
         assert main(["release", "tree", "--force", "--url", server.tcp_url]) == 0

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any, cast
 
@@ -24,10 +24,14 @@ from aiolocks.events import Event, on_event
 from aiolocks.sync import LockManager
 from tests.support.kinds import KINDS, complete
 from tests.support.lateness import SLACK, assert_within
+from tests.surface.test_run import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.real_time]
 
 TTL = 2.0
+
+Threads = ThreadPoolExecutor
+Interrupts = Callable[[float], None]
 
 
 class Interrupted(BaseException):
@@ -41,8 +45,8 @@ def locks(redis_url: str) -> Iterator[LockManager]:
 
 
 @pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as threads:
+def threads() -> Iterator[Threads]:
+    with Threads(8) as threads:
         yield threads
 
 
@@ -51,9 +55,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @pytest.fixture
-def interrupts() -> Iterator[Callable[[float], None]]:
+def interrupts() -> Iterator[Interrupts]:
     """Interrupts the main thread after so many seconds."""
-
     timers = list[threading.Timer]()
 
     def after(seconds: float) -> None:
@@ -65,13 +68,6 @@ def interrupts() -> Iterator[Callable[[float], None]]:
     for timer in timers:
         timer.join()
     signal.signal(signal.SIGUSR1, before)
-
-
-def until(condition: Callable[[], object], bound: float = 5.0) -> None:
-    end = time.monotonic() + bound
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 # What there is.
@@ -117,13 +113,11 @@ def test_a_thread_excludes_coroutines_and_coroutines_a_thread(locks: LockManager
 
 
 @pytest.mark.parametrize("kind", LEASED)
-def test_a_thread_that_finds_so_many_waiting_is_refused(
-    locks: LockManager, threads: ThreadPoolExecutor, kind: str
-) -> None:
+def test_a_thread_that_finds_so_many_waiting_is_refused(locks: LockManager, threads: Threads, kind: str) -> None:
     make = MADE[kind]
     with make(locks):
         waiting = threads.submit(lambda: make(locks).acquire(max_waiting=1).release())
-        until(lambda: make(locks).statistics().waiting == 1)
+        wait_until(lambda: make(locks).statistics().waiting == 1)
         for call in (lambda: make(locks).acquire(max_waiting=1), lambda: make(locks).hold(max_waiting=0).__enter__()):
             with pytest.raises(QueueFullError):
                 threads.submit(call).result()
@@ -134,9 +128,7 @@ def test_a_thread_that_finds_so_many_waiting_is_refused(
     assert locks.lock("b").release() is None
 
 
-def test_a_thread_says_what_it_does_and_learns_who_is_in_the_way(
-    locks: LockManager, threads: ThreadPoolExecutor
-) -> None:
+def test_a_thread_says_what_it_does_and_learns_who_is_in_the_way(locks: LockManager, threads: Threads) -> None:
     with (
         pytest.raises(LeaseLostError, match=r"revoked: deploy 1\.7"),
         locks.lock("reports", note="May's report") as lease,
@@ -204,9 +196,10 @@ def test_threads_and_coroutines_share_the_starts_of_a_rate_limiter(locks: LockMa
         assert time.monotonic() - begun >= 0.5
 
 
-def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: LockManager) -> None:
+def test_what_threads_do_not_have_is_an_error_that_says_what_to_use(locks: LockManager) -> None:
     made: Any = locks  # type checkers know all of this
     lock, lease, manager = made.lock("a"), made.rwlock("a").write.acquire(), cast("Any", LockManager)
+    once, election = made.once("a", keep=60), made.election("a")
     uses: list[tuple[Callable[[], object], str]] = [
         (lambda: lock.adopt("text"), "aiolocks.Lock"),
         (lambda: made.semaphore("a", 1).adopt("text"), "aiolocks.Semaphore"),
@@ -224,34 +217,24 @@ def test_what_only_coroutines_have_is_a_type_error_that_names_the_class(locks: L
         (lambda: made.election("a", watchdog="thread"), "aiolocks.Election"),
         (lambda: manager.from_url("redis://localhost", on_lost="cancel"), "aiolocks.LockManager"),
         (lambda: manager(redis_sync.Redis()), "from_url"),
+        (lambda: lock.acquire(5), r"acquire\(timeout=5\)"),
+        (lambda: made.lock("a", timeout=5), "acquire_timeout"),
+        (lambda: made.once("a", keep=60, renew=True), "renew"),
+        (lambda: made.election("a", acquire_timeout=5), "acquire_timeout"),
     ]
-    for use, named in uses:
-        with pytest.raises(TypeError, match=named):
-            use()
+    names: list[tuple[Callable[[], object], str]] = [
+        (lambda: made.rate_limiter("a", 1, per=1).touch, "'RateLimiter' object has no attribute 'touch'"),
+        (lambda: lock.extend, r"lease\.renew\(60\)"),
+        (lambda: once.get, r"use once\.run\(function\), of a plain function"),
+        (lambda: election.release, r"election\.resign\(\); to stand no more, let `lead` return"),
+    ]
+    for error, rows in ((TypeError, uses), (AttributeError, names)):
+        for use, says in rows:
+            with pytest.raises(error, match=says) as wrong:
+                use()
+            assert "await" not in str(wrong.value)
     assert not hasattr(lock, "adopt")
-    with pytest.raises(AttributeError, match="'RateLimiter' object has no attribute 'touch'"):
-        _ = made.rate_limiter("a", 1, per=1).touch
     lease.release()
-
-
-def test_a_usual_mistake_is_answered_with_the_right_call_for_threads(locks: LockManager) -> None:
-    lock: Any = locks.lock("a")
-    with pytest.raises(AttributeError, match=r"lease\.renew\(60\)") as wrong:
-        lock.extend(60)
-    assert "await" not in str(wrong.value)
-    with pytest.raises(TypeError, match="acquire_timeout"):
-        locks.lock("a", timeout=5)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"acquire\(timeout=5\)"):
-        lock.acquire(5)
-    once, election = cast("Any", locks.once("a", keep=60)), cast("Any", locks.election("a"))
-    with pytest.raises(AttributeError, match=r"use once\.run\(function\), of a plain function"):
-        once.get()
-    with pytest.raises(AttributeError, match=r"election\.resign\(\); to stand no more, let `lead` return"):
-        election.release()
-    with pytest.raises(TypeError, match="acquire_timeout"):
-        locks.election("a", acquire_timeout=5)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="renew"):
-        locks.once("a", keep=60, renew=True)  # type: ignore[call-arg]
     assert "async" not in lock.acquire.__doc__
     assert "thread" in lock.acquire.__doc__
 
@@ -279,7 +262,7 @@ def test_a_lease_by_hand_is_renewed_guarded_and_released(locks: LockManager) -> 
     assert not lock.locked()
 
 
-def test_what_holds_for_a_task_holds_for_a_thread(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+def test_what_holds_for_a_task_holds_for_a_thread(locks: LockManager, threads: Threads) -> None:
     """Re-entry, `release()`, and waiting for oneself."""
     lock, rlock, rw = locks.lock("a"), locks.rlock("b"), locks.rwlock("c")
     with lock, rlock, rlock:
@@ -298,7 +281,7 @@ def test_what_holds_for_a_task_holds_for_a_thread(locks: LockManager, threads: T
         assert threads.submit(lambda: rw.read.acquire().release()).result()
 
 
-def test_a_semaphore_shared_by_threads_never_has_too_many(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+def test_a_semaphore_shared_by_threads_never_has_too_many(locks: LockManager, threads: Threads) -> None:
     semaphore, inside, most = locks.semaphore("a", 2), list[int](), list[int]()
 
     def work() -> None:
@@ -321,9 +304,7 @@ def test_a_semaphore_shared_by_threads_never_has_too_many(locks: LockManager, th
     assert (semaphore.resume(), semaphore.resume()) == (True, False)
 
 
-def test_a_block_that_another_thread_leaves_releases_its_own_lease(
-    locks: LockManager, threads: ThreadPoolExecutor
-) -> None:
+def test_a_block_that_another_thread_leaves_releases_its_own_lease(locks: LockManager, threads: Threads) -> None:
     """As FastAPI does with a dependency that is a plain generator."""
     semaphore = locks.semaphore("a", 2)
 
@@ -361,14 +342,14 @@ def test_a_lost_lease_is_raised_by_check_and_at_the_end_of_the_block(
     with redis_sync.Redis.from_url(redis_url) as operator:
         with pytest.raises(LeaseLostError, match="a"), lock as lease:
             operator.flushdb()
-            until(lambda: lease.lost)  # the thread sleeps meanwhile
+            wait_until(lambda: lease.lost)  # the thread sleeps meanwhile
             with pytest.raises(LeaseLostError):
                 lease.check()
             assert not lease.held
             assert lease.wait_lost()
         with pytest.raises(ZeroDivisionError) as raised, lock.hold() as lease:
             operator.flushdb()
-            until(lambda: lease.lost)
+            wait_until(lambda: lease.lost)
             1 / 0  # noqa: B018
         assert "lock 'a'" in raised.value.__notes__[0]
         if wait_release:
@@ -426,18 +407,21 @@ def test_an_update_runs_its_function_in_the_calling_thread(locks: LockManager) -
         stock.update(cast("Any", coroutine))
 
 
-def test_a_closed_manager_ends_the_waits_of_its_threads(redis_url: str, threads: ThreadPoolExecutor) -> None:
+def test_a_closed_manager_ends_what_its_threads_wait_for(redis_url: str, threads: Threads) -> None:
+    """A wait, and an election that stands. What is held stays held, and the leader leads on."""
     with LockManager.from_url(redis_url, ttl=TTL) as locks:
-        lock = locks.lock("a")
-        lease = lock.acquire()
-        waits = threads.submit(lock.acquire)
-        until(lambda: lock.waiters())
-    with pytest.raises(RuntimeError, match="closed"):
-        waits.result()
-    with pytest.raises(RuntimeError, match="closed"):
-        lock.acquire()
+        lock, election = locks.lock("a"), locks.election("a")
+        lease, (lead, leads, term) = lock.acquire(), begin(threads, election, returns)
+        waits, stands = threads.submit(lock.acquire), threads.submit(locks.election("a").run, returns)
+        wait_until(lambda: lock.waiters() and election.waiters())
+    for wait in (waits.result, stands.result, lock.acquire):
+        with pytest.raises(RuntimeError, match="closed"):
+            wait()
     assert lease.held
     assert lease.release()
+    assert term.held
+    lead.go_on.set()
+    assert leads.result() == term.fencing_token
 
 
 def test_memory_needs_no_server() -> None:
@@ -448,26 +432,48 @@ def test_memory_needs_no_server() -> None:
 # Where a thread is interrupted, or must not wait.
 
 
-def test_an_interrupted_wait_leaves_nothing_behind(
-    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
+def test_an_interrupted_call_leaves_nothing_behind(
+    locks: LockManager, threads: Threads, redis_url: str, interrupts: Interrupts
 ) -> None:
-    lock = locks.lock("a")
+    """Waiting for a lock or an outcome, standing for election, looking on; or running a function."""
+
+    def works(*_: object) -> int:
+        with locks.lock("inner"):
+            time.sleep(20)
+        return 1
+
+    lock, once, election = locks.lock("a"), locks.once("b", keep=60), locks.election("c")
     lease = threads.submit(lock.acquire).result()
-    for wait in (lock.acquire, lock.hold().__enter__, lock.hold(timeout=5).__enter__):
-        interrupts(0.05)
-        begun = time.monotonic()
-        with pytest.raises(Interrupted):
-            wait()
-        assert_within(time.monotonic() - begun, 0.05 + SLACK * 0.5)
-        assert lock.waiters() == ()
-    lease.release()
-    assert lock.try_acquire() is not None
-    lock.release()
+    with LockManager.from_url(redis_url, ttl=TTL) as others:
+        function, outcome, _ = begin(threads, others.once("b", keep=60), lambda: 5)
+        lead, leads, _ = begin(threads, others.election("c"), returns)
+        for call in (
+            lock.acquire,
+            lock.hold().__enter__,
+            lock.hold(timeout=5).__enter__,
+            lambda: once.run(int),
+            lambda: election.run(returns),
+            lambda: list(election.changes()),
+            lambda: locks.versioned("d").update(works),
+            lambda: locks.election("e").run(works),
+        ):
+            interrupts(0.05)
+            begun = time.monotonic()
+            with pytest.raises(Interrupted):
+                call()
+            assert_within(time.monotonic() - begun, 0.05 + SLACK * 0.5)
+            assert (lock.waiters(), once.waiters(), election.waiters()) == ((), (), ()), call
+            assert not locks.lock("inner").locked()
+        lease.release()
+        function.go_on.set()
+        lead.go_on.set()
+        assert (outcome.result(), once.run(int)) == (5, 5)
+        assert election.run(returns) > leads.result()
+    assert lock.acquire().release()
+    assert (locks.versioned("d").read()[0], locks.election("e").leader()) == (None, None)
 
 
-def test_two_signals_that_come_together_leave_nothing_behind(
-    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
-) -> None:
+def test_two_signals_at_once_leave_nothing_behind(locks: LockManager, threads: Threads, interrupts: Interrupts) -> None:
     """The handler of the second raises where the first exception has just been caught."""
 
     def both() -> None:
@@ -484,16 +490,14 @@ def test_two_signals_that_come_together_leave_nothing_behind(
             with pytest.raises(Interrupted):
                 lock.acquire()
             timer.join()
-            until(lambda: lock.waiters() == ())
+            wait_until(lambda: lock.waiters() == ())
         lease.release()
         assert not lock.locked()
     finally:
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_a_block_whose_exit_is_interrupted_before_it_begins_is_left_all_the_same(
-    locks: LockManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_whose_exit_is_interrupted_is_left_anyway(locks: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
     hold = locks.lock("a").hold()
     hold.__enter__()
     loop = _loop_thread.current
@@ -552,9 +556,7 @@ def test_a_call_after_the_end_of_the_loop_raises(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.leaves_residue
-def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(
-    locks: LockManager, interrupts: Callable[[float], None]
-) -> None:
+def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(locks: LockManager, interrupts: Interrupts) -> None:
     """The answer may have come already, or the block may just be left."""
     lock = locks.lock("a", ttl=0.5)
     for turn in range(30):
@@ -568,24 +570,7 @@ def test_interrupts_at_any_moment_leave_nothing_held_beyond_a_ttl(
     assert lock.waiters() == ()
 
 
-def test_an_interrupt_of_a_function_leaves_the_call_that_runs_it(
-    locks: LockManager, interrupts: Callable[[float], None]
-) -> None:
-    def function(value: object) -> int:
-        with locks.lock("a"):
-            time.sleep(5)
-        return 1
-
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        locks.versioned("v").update(function)
-    assert locks.versioned("v").read()[0] is None
-    assert not locks.lock("a").locked()
-
-
-def test_a_signal_handler_that_makes_a_call_gets_an_error_instead_of_a_deadlock(
-    locks: LockManager, threads: ThreadPoolExecutor
-) -> None:
+def test_a_call_of_a_signal_handler_is_an_error_and_no_deadlock(locks: LockManager, threads: Threads) -> None:
     lock = locks.lock("a")
     lease = threads.submit(lock.acquire).result()
     before = signal.signal(signal.SIGUSR1, lambda number, frame: print(lock.locked()))
@@ -600,9 +585,7 @@ def test_a_signal_handler_that_makes_a_call_gets_an_error_instead_of_a_deadlock(
 
 
 @pytest.mark.asyncio
-async def test_a_call_from_a_running_loop_is_refused_with_the_name_of_the_asynchronous_class(
-    locks: LockManager,
-) -> None:
+async def test_a_call_from_a_running_loop_is_refused_with_the_class_to_use_there(locks: LockManager) -> None:
     lease = await asyncio.to_thread(locks.lock("a").acquire)
     calls: list[tuple[Callable[[], object], str]] = [
         *((MADE[kind.name](locks).acquire, kind.class_name) for kind in KINDS if kind.name in LEASED),
@@ -623,9 +606,7 @@ async def test_a_call_from_a_running_loop_is_refused_with_the_name_of_the_asynch
     await asyncio.to_thread(locks.close)
 
 
-def test_a_blocked_loop_makes_no_lease_last_longer_and_no_interrupt_wait_for_ever(
-    locks: LockManager, interrupts: Callable[[float], None]
-) -> None:
+def test_a_blocked_loop_makes_no_lease_and_no_interrupt_last_longer(locks: LockManager, interrupts: Interrupts) -> None:
     """A listener is called in the loop, and may block it."""
     blocked, go_on = threading.Event(), threading.Event()
 
@@ -639,7 +620,7 @@ def test_a_blocked_loop_makes_no_lease_last_longer_and_no_interrupt_wait_for_eve
         thread = threading.Thread(target=lambda: locks.lock("blocks").acquire().release())
         thread.start()
         assert blocked.wait(5)
-        until(lambda: not lease.held)
+        wait_until(lambda: not lease.held)
         with pytest.raises(LeaseLostError):
             lease.check()
         interrupts(0.05)
@@ -669,35 +650,41 @@ def test_the_task_of_a_thread_ends_with_it(locks: LockManager) -> None:
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    until(lambda: Call(count).result("Lock") <= before)
+    wait_until(lambda: Call(count).result("Lock") <= before)
 
 
 # Loops around a lease.
 
 
 class Lead:
-    """A function that leads: it says so, works until `go_on` is set, and ends in the way of `ends`."""
+    """A function to run: it says that it began, works until `go_on` is set, and ends in the way of `ends`."""
 
-    def __init__(self, *ends: Callable[[sync.Lease], Any]) -> None:
+    def __init__(self, *ends: Callable[..., Any]) -> None:
         self.terms = list[sync.Lease]()
         self.threads = set[int]()
         self.began, self.go_on = threading.Semaphore(0), threading.Event()
         self._ends = list(ends)
 
-    def __call__(self, lease: sync.Lease) -> Any:
-        self.terms.append(lease)
+    def __call__(self, *lease: sync.Lease) -> Any:
+        self.terms += lease
         self.threads.add(threading.get_ident())
         self.began.release()
         assert self.go_on.wait(20)
-        return self._ends.pop(0)(lease)
+        return self._ends.pop(0)(*lease)
 
-    def lease(self) -> sync.Lease:
-        assert self.began.acquire(timeout=20)
-        return self.terms[-1]
+
+def begin(
+    threads: Threads, loop: sync.Election | sync.Once, *ends: Callable[..., Any]
+) -> tuple[Lead, Future[Any], sync.Lease]:
+    """Run a function in a thread; return it, its outcome, and the lease of a leader once it has begun."""
+    lead = Lead(*ends)
+    done = threads.submit(loop.run, lead)
+    assert lead.began.acquire(timeout=20)
+    return lead, done, lead.terms[-1] if lead.terms else cast("Any", None)
 
 
 def checks(lease: sync.Lease) -> Any:
-    until(lambda: lease.check())  # raises
+    wait_until(lambda: lease.check())  # raises
 
 
 def returns(lease: sync.Lease) -> int:
@@ -708,9 +695,11 @@ def fails(lease: sync.Lease) -> Any:
     raise ZeroDivisionError from None
 
 
-def test_all_threads_get_the_outcome_of_the_one_whose_function_ran(
-    locks: LockManager, threads: ThreadPoolExecutor, redis_url: str
-) -> None:
+def loses_another(lease: sync.Lease) -> Any:
+    raise LeaseLostError("another", name="b", fencing_token=lease.fencing_token, reason="lost")
+
+
+def test_all_threads_get_the_outcome_of_the_one_that_ran(locks: LockManager, threads: Threads, redis_url: str) -> None:
     once, variable = locks.once("rates", keep=60), contextvars.ContextVar("variable", default=0)
     runs, together = list[int](), threading.Barrier(8)
 
@@ -742,28 +731,21 @@ def test_all_threads_get_the_outcome_of_the_one_whose_function_ran(
     assert (once.name, once.holders(), once.waiters(), once.revoke()) == ("rates", (), (), ())
 
 
-def test_a_failure_of_a_function_is_shared_and_a_nested_run_is_refused(
-    locks: LockManager, threads: ThreadPoolExecutor
-) -> None:
+def test_a_failure_is_shared_and_a_nested_run_is_refused(locks: LockManager, threads: Threads) -> None:
     once = locks.once("rates", keep=60)
-    began, go_on = threading.Event(), threading.Event()
 
-    def function() -> None:
-        began.set()
-        assert go_on.wait(20)
+    def ends() -> None:
         with pytest.raises(RuntimeError, match="its own function calls this"):
             once.run(int)
         raise ZeroDivisionError("mine")
 
-    first = threads.submit(once.run, function)
-    assert began.wait(20)
+    function, first, _ = begin(threads, once, ends)
     second = threads.submit(once.run, function)
-    with pytest.raises(AcquireTimeoutError):
-        once.run(int, timeout=0.02)
-    with pytest.raises(AcquireTimeoutError):
-        once.run(int, timeout=0)
+    for timeout in (0.02, 0):
+        with pytest.raises(AcquireTimeoutError):
+            once.run(int, timeout=timeout)
     assert len(once.holders()) == 1
-    go_on.set()
+    function.go_on.set()
     mine, copied = first.exception(), second.exception()
     assert (repr(mine), repr(copied)) == ("ZeroDivisionError('mine')",) * 2
     assert {mine, copied} >= {cast("BaseException", error).__cause__ for error in (mine, copied)} - {None}
@@ -777,95 +759,57 @@ def test_what_is_no_plain_function_is_refused(locks: LockManager) -> None:
         return 1
 
     once, election = cast("Any", locks.once("a", keep=60)), cast("Any", locks.election("a"))
-    for wrong, says in [
-        (coroutine, "async def"), (coroutine(), "async def"), (lambda *_: coroutine(), "async def"),
-        (1, r"run\(fetch\)"), (None, r"run\(fetch\)"),
-    ]:  # fmt: skip
+    wrong: list[tuple[Callable[[], object], str]] = [  # each makes one, as a coroutine is closed when it is refused
+        (lambda: coroutine, "async def"), (coroutine, "async def"), (lambda: lambda *_: coroutine(), "async def"),
+        (lambda: 1, r"run\(fetch\)"), (lambda: None, r"run\(fetch\)"),
+    ]  # fmt: skip
+    for make, says in wrong:
         for run in (once.run, election.run):
             with pytest.raises(TypeError, match=says):
-                run(wrong)
-            wrong = coroutine() if inspect.iscoroutine(wrong) else wrong
-        if inspect.iscoroutine(wrong):
-            wrong.close()
+                run(make())
     assert (once.holders(), once.outcome(), election.leader()) == ((), None, None)
 
 
-def test_a_thread_that_is_interrupted_while_it_runs_a_function_is_a_dead_runner(
-    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
-) -> None:
+@pytest.mark.parametrize("keep", [0, 60])
+def test_an_interrupted_runner_is_dead(locks: LockManager, threads: Threads, interrupts: Interrupts, keep: int) -> None:
     """Each waiting thread gets the value of the next one that runs, and never an error."""
-    for keep in (0, 60):
-        once, waits, ran = locks.once(f"rates {keep}", keep=keep), list[Any](), list[int]()
-
-        def function(ran: list[int] = ran) -> int:
-            ran.append(threading.get_ident())
-            return len(ran)
-
-        def stuck(once: sync.Once = once, waits: list[Any] = waits, function: Any = function) -> None:
-            waits.extend(threads.submit(once.run, function) for _ in range(4))
-            interrupts(0.03)
-            time.sleep(20)
-
-        with pytest.raises(Interrupted):
-            once.run(stuck)
-        assert [wait.result() for wait in waits] == [1] * 4
-        assert len(ran) == 1
-        assert (once.holders(), once.waiters()) == ((), ())
-
-
-def test_a_thread_that_is_interrupted_while_it_waits_for_an_outcome_leaves_nothing_behind(
-    locks: LockManager, redis_url: str, interrupts: Callable[[float], None]
-) -> None:
-    with LockManager.from_url(redis_url, ttl=TTL) as others:
-        began, go_on = threading.Event(), threading.Event()
-
-        def function() -> bool:
-            began.set()
-            return go_on.wait(20)
-
-        thread = threading.Thread(target=others.once("a", keep=60).run, args=[function])
-        thread.start()
-        assert began.wait(20)
-        once = locks.once("a", keep=60)
-        interrupts(0.05)
-        with pytest.raises(Interrupted):
-            once.run(int)
-        assert once.waiters() == ()
-        go_on.set()
-        thread.join()
-        assert once.run(lambda: False)
-
-
-def test_a_function_whose_lease_is_lost_keeps_nothing_and_the_next_caller_runs(
-    locks: LockManager, threads: ThreadPoolExecutor
-) -> None:
-    once = locks.once("a", keep=60, ttl=0.3)
-    began, go_on = threading.Event(), threading.Event()
+    once, waits, ran = locks.once("rates", keep=keep), list[Future[int]](), list[int]()
 
     def function() -> int:
-        began.set()
-        assert go_on.wait(20)
-        return 1
+        ran.append(threading.get_ident())
+        return len(ran)
 
-    first = threads.submit(once.run, function)
-    assert began.wait(20)
+    def stuck() -> None:
+        waits.extend(threads.submit(once.run, function) for _ in range(4))
+        interrupts(0.03)
+        time.sleep(20)
+
+    with pytest.raises(Interrupted):
+        once.run(stuck)
+    assert [wait.result() for wait in waits] == [1] * 4
+    assert len(ran) == 1
+    assert (once.holders(), once.waiters()) == ((), ())
+
+
+def test_a_function_whose_lease_is_lost_keeps_nothing(locks: LockManager, threads: Threads) -> None:
+    once = locks.once("a", keep=60, ttl=0.3)
+    function, first, _ = begin(threads, once, lambda: 1)
     second = threads.submit(once.run, lambda: 2)
     assert len(once.revoke()) == 1
     assert (first.done(), second.done()) == (False, False)  # nothing stops a thread
-    go_on.set()
+    function.go_on.set()
     assert isinstance(first.exception(), LeaseLostError)
     assert second.result() == 2
 
 
-def test_the_leader_leads_in_the_calling_thread(locks: LockManager, threads: ThreadPoolExecutor) -> None:
+def test_the_leader_leads_in_the_calling_thread(locks: LockManager, threads: Threads) -> None:
     election, lead = locks.election("a", ttl=1), Lead(returns)
     assert repr((election.is_leader, election.term, election.leader())) == "(False, None, None)"
     assert not election.resign()
     changes = election.changes()
     assert next(changes) is None
     done = threads.submit(lambda: (threading.get_ident(), election.run(lead)))
-    lease = lead.lease()
-    leader = next(changes)
+    leader, lease = next(changes), lead.terms[-1]
     assert leader is not None
     assert election.is_leader
     assert leader.fencing_token == election.term == lease.fencing_token
@@ -884,25 +828,32 @@ def test_the_leader_leads_in_the_calling_thread(locks: LockManager, threads: Thr
     assert (election.name, election.leader(), election.waiters(), election.revoke()) == ("a", None, (), ())
 
 
-def test_a_thread_that_leads_already_cannot_wait_for_itself(locks: LockManager) -> None:
+def test_what_leads_cannot_wait_for_itself_and_resigns_without_waiting(locks: LockManager) -> None:
+    election, turns = locks.election("a"), list[bool]()
+
     def lead(lease: sync.Lease) -> int:
+        if turns:
+            return lease.fencing_token
         with pytest.raises(RuntimeError, match="this thread leads already"):
             locks.election("a").run(returns)
         assert locks.lock("a").acquire().release()
-        return locks.election("b").run(lambda lease: 1)
+        assert locks.election("b").run(lambda lease: 1) == 1
+        turns.append(election.resign())
+        turns.append(lease.held)
+        lease.check()
+        return 0
 
-    election = locks.election("a")
-    assert election.run(lead) == 1
-    assert election.run(returns) > 1
+    assert election.run(lead) > 1
+    assert turns == [True, False]
 
 
-@pytest.mark.parametrize("answers", [checks, returns])
+@pytest.mark.parametrize("answers", [checks, returns, fails])
 def test_after_a_loss_the_lease_says_so_and_run_stands_again_once_lead_has_ended(
-    locks: LockManager, threads: ThreadPoolExecutor, answers: Callable[[sync.Lease], Any]
+    locks: LockManager, threads: Threads, answers: Callable[[sync.Lease], Any]
 ) -> None:
-    election, lead = locks.election("a", ttl=1), Lead(answers, returns)
-    done = threads.submit(election.run, lead)
-    first = lead.lease()
+    """Or raises what lead does."""
+    election = locks.election("a", ttl=1)
+    lead, done, first = begin(threads, election, answers, returns)
     assert len(election.revoke()) == 1
     assert first.wait_lost()
     with pytest.raises(LeaseLostError, match="revoked"):
@@ -913,34 +864,25 @@ def test_after_a_loss_the_lease_says_so_and_run_stands_again_once_lead_has_ended
     with locks.lock("b"), pytest.raises(AcquireTimeoutError):
         threads.submit(locks.lock("b").acquire, timeout=0.05).result()  # the loop serves others meanwhile
     lead.go_on.set()
-    assert done.result() > first.fencing_token
+    if answers is fails:
+        assert isinstance(done.exception(), ZeroDivisionError)
+    else:
+        assert done.result() > first.fencing_token
     assert len(lead.threads) == 1
 
 
-def test_an_exception_of_lead_after_a_loss_leaves_run(locks: LockManager, threads: ThreadPoolExecutor) -> None:
-    election, lead = locks.election("a", ttl=1), Lead(fails)
-    done = threads.submit(election.run, lead)
-    lead.lease()
-    election.revoke()
-    lead.go_on.set()
-    assert isinstance(done.exception(), ZeroDivisionError)
-
-
-def test_after_resign_the_lease_says_so_and_no_other_leads_until_lead_has_ended(
-    locks: LockManager, threads: ThreadPoolExecutor
-) -> None:
-    for answers in (checks, returns):
-        election, other, lead = locks.election("a"), locks.election("a"), Lead(answers, returns)
-        done = threads.submit(election.run, lead)
-        lease = lead.lease()
+def test_after_resign_no_other_leads_until_lead_has_ended(locks: LockManager, threads: Threads) -> None:
+    """A loss of another lock ends a leader that resigns."""
+    for answers in (checks, returns, loses_another):
+        election, other = locks.election("a"), locks.election("a")
+        lead, done, lease = begin(threads, election, answers, returns)
         ends, stands = threads.submit(lease.wait_lost), threads.submit(other.run, returns)
-        until(lambda other=other: other.waiters())  # type: ignore[misc]
+        wait_until(lambda other=other: other.waiters())  # type: ignore[misc]
         with pytest.raises(AcquireTimeoutError, match="has not ended"):
             election.resign(timeout=0.01)
-        with pytest.raises(LeaseLostError, match="resigned"):
-            lease.check()
-        with pytest.raises(LeaseLostError, match="resigned"):
-            lease.guard(("SET", "x", 1))
+        for use in (lease.check, lambda lease=lease: lease.guard(("SET", "x", 1))):
+            with pytest.raises(LeaseLostError, match="resigned"):
+                use()
         assert (lease.held, lease.lost, lease.remaining(), ends.result()) == (False, False, 0, False)
         assert (election.is_leader, election.term, stands.done()) == (False, None, False)
         leader, before = election.leader(), time.process_time()
@@ -951,70 +893,8 @@ def test_after_resign_the_lease_says_so_and_no_other_leads_until_lead_has_ended(
         assert time.process_time() - before < 0.05  # a lead that goes on keeps no loop busy
         lead.go_on.set()
         resigns.result()
-        assert lease.fencing_token < stands.result() < done.result()
-
-
-def test_lead_itself_resigns_without_waiting(locks: LockManager) -> None:
-    election, turns = locks.election("a"), list[bool]()
-
-    def lead(lease: sync.Lease) -> int:
-        if turns:
-            return lease.fencing_token
-        turns.append(election.resign())
-        turns.append(lease.held)
-        lease.check()
-        return 0
-
-    assert election.run(lead) > 1
-    assert turns == [True, False]
-
-
-def test_another_lost_lease_ends_a_leader_that_resigns(locks: LockManager, threads: ThreadPoolExecutor) -> None:
-    def loses(lease: sync.Lease) -> None:
-        raise LeaseLostError("another", name="b", fencing_token=lease.fencing_token, reason="lost")
-
-    election, lead = locks.election("a"), Lead(loses)
-    done = threads.submit(election.run, lead)
-    lead.lease()
-    resigns = threads.submit(election.resign)
-    until(lambda: not election.is_leader)
-    lead.go_on.set()
-    assert str(done.exception()) == "another"
-    assert resigns.result()
-
-
-def test_an_interrupt_ends_run_standing_and_leading(
-    locks: LockManager, threads: ThreadPoolExecutor, interrupts: Callable[[float], None]
-) -> None:
-    election, lead = locks.election("a"), Lead(returns)
-    leads = threads.submit(locks.election("a").run, lead)
-    lead.lease()
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        election.run(returns)
-    assert election.waiters() == ()
-    lead.go_on.set()
-    leads.result()
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        election.run(lambda lease: time.sleep(20))
-    assert election.leader() is None
-    assert election.run(lambda lease: 1) == 1
-    interrupts(0.05)
-    with pytest.raises(Interrupted):
-        for _ in election.changes():
-            pass
-
-
-def test_a_closed_manager_ends_an_election_that_stands(redis_url: str, threads: ThreadPoolExecutor) -> None:
-    lead = Lead(returns)
-    with LockManager.from_url(redis_url, ttl=TTL) as locks:
-        leads = threads.submit(locks.election("a").run, lead)
-        lease = lead.lease()
-        stands = threads.submit(locks.election("a").run, returns)
-        until(lambda: locks.election("a").waiters())
-    with pytest.raises(RuntimeError, match="closed"):
-        stands.result()
-    assert lease.held
-    lead.go_on.set()
-    assert leads.result() == lease.fencing_token
+        assert lease.fencing_token < stands.result()
+        if answers is loses_another:
+            assert str(done.exception()) == "another"
+        else:
+            assert stands.result() < done.result()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 from rich.console import Console
 
@@ -29,12 +28,13 @@ from aiolocks.cli._watch._watcher import Watcher
 from tests.support.lateness import SLACK
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
-from tests.surface.test_run_terminal import WITHIN, Terminal
+from tests.support.workers import REPOSITORY, environment
+from tests.surface.commands import Capsys, Command
+from tests.surface.test_run import WITHIN
+from tests.surface.test_run_terminal import Terminal
 
 pytestmark = [pytest.mark.rest, pytest.mark.redis, pytest.mark.leaves_residue]
 
-Capsys = pytest.CaptureFixture[str]
-REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / "examples" / "pictures"
 
 
@@ -59,13 +59,13 @@ def sample() -> Board:
     return board
 
 
-def drawn(width: int, *, inspects: bool = False, svg: bool = False) -> str:
+def drawn(width: int, *, height: int = 24, inspects: bool = False, svg: bool = False) -> str:
     console = Console(
-        record=True, width=width, height=24, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+        record=True, width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     board = sample()
     rows = board.listed()
-    console.print(details(board, rows[1], width, 24) if inspects else table(board, rows, width, 24, 1))
+    console.print(details(board, rows[1], width, height) if inspects else table(board, rows, width, height, 1))
     if svg:
         return console.export_svg(title="aiolocks watch", unique_id="watch")
     return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
@@ -81,12 +81,7 @@ def test_the_pictures_are_what_watch_shows(width: int) -> None:
         assert word in shown
     picture = PICTURES / f"watch-{width}.txt"
     assert picture.read_text(encoding="utf-8") == shown + "\n" + drawn(width, inspects=True)
-
-
-@pytest_asyncio.fixture
-async def locks(own_server: RedisServer) -> AsyncIterator[LockManager]:
-    async with LockManager.from_url(own_server.url, ttl=60) as locks:
-        yield locks
+    assert "2 more below" in drawn(width, height=8)
 
 
 @asynccontextmanager
@@ -102,19 +97,23 @@ async def watching(server: RedisServer, *options: str) -> AsyncIterator[Callable
 
 
 @pytest.mark.asyncio
-async def test_watch_is_plain_text_without_a_terminal(
-    locks: LockManager, own_server: RedisServer, capsys: Capsys
-) -> None:
-    async with locks.lock("orders:42"), locks.semaphore("scraper", 3):
-        assert await asyncio.to_thread(main, ["watch", "--once", "--url", own_server.url]) == 0
-        printed = capsys.readouterr().out
-        assert printed.startswith("2 held, 0 waiting")
-        assert "\x1b" not in printed
-        assert re.search(r"(?m)^lock .* orders:42$", printed)
+async def test_off_a_terminal_it_is_plain_text(locks: LockManager, own_server: RedisServer, command: Command) -> None:
+    """Or a JSON object for each look."""
+    async with locks.lock("orders:42") as lease, locks.semaphore("scraper", 3):
+        told = (await command("watch", "--once", "--json", "--sort", "name")).json()
+        assert (told["held"], told["waiting"]) == (2, 0)
+        assert told["wake_ups_per_second"] is None or told["wake_ups_per_second"] >= 0
+        first, second = told["names"]
+        assert (first["name"], first["holders"][0]["fencing_token"]) == ("orders:42", lease.fencing_token)
+        assert (second["kind"], second["limit"]) == ("semaphore", 3)
+        said = await command("watch", "--once")
+        assert (said.status, "\x1b" in said.out) == (0, False)
+        assert said.out.startswith("2 held, 0 waiting")
+        assert re.search(r"(?m)^lock .* orders:42$", said.out)
         async with watching(own_server) as line:
             for _ in range(3):
-                while b"2 held" not in (said := await line()):
-                    assert said
+                while b"2 held" not in (look := await line()):
+                    assert look
 
 
 def test_on_a_terminal_without_its_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
@@ -126,29 +125,13 @@ def test_on_a_terminal_without_its_extra_the_error_names_it(monkeypatch: pytest.
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.asyncio
-async def test_json_is_one_object_for_each_look(locks: LockManager, own_server: RedisServer, capsys: Capsys) -> None:
-    async with locks.lock("orders:42") as lease, locks.semaphore("scraper", 3):
-        command = ["watch", "--once", "--json", "--sort", "name", "--url", own_server.url]
-        assert await asyncio.to_thread(main, command) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["held"], told["waiting"]) == (2, 0)
-        assert told["wake_ups_per_second"] is None or told["wake_ups_per_second"] >= 0
-        first, second = told["names"]
-        assert (first["name"], first["holders"][0]["fencing_token"]) == ("orders:42", lease.fencing_token)
-        assert (second["kind"], second["limit"]) == ("semaphore", 3)
-
-
 class Watch(Terminal):
     """`aiolocks watch` at a terminal of 80 columns."""
 
     def __init__(self, url: str, *, ignores: signal.Signals | None = None) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm", "AIOLOCKS_URL": url}
+        env = environment({"TERM": "xterm", "AIOLOCKS_URL": url})
         command = [sys.executable, "-m", "aiolocks", "watch", "--interval", "0.2"]
-        super().__init__(command, environment, lambda: ignores and signal.signal(ignores, signal.SIG_IGN))
-
-    def hang_up(self) -> None:
-        os.close(self.fd)
+        super().__init__(command, env, lambda: ignores and signal.signal(ignores, signal.SIG_IGN))
 
 
 @pytest.mark.asyncio
@@ -157,15 +140,13 @@ async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_
         terminal = Watch(own_server.tcp_url)
 
         def play() -> int:
-            terminal.sees("second")
-            terminal.press("j\r")
-            terminal.sees("lock second: 1 held.*(?s:.*)fencing token")
-            terminal.press("\x1b")
-            terminal.sees("sorted by waiting")
-            terminal.press("s")
-            terminal.sees("sorted by name")
-            terminal.press("/fir\r")
-            terminal.sees("filter: fir(?![_a-z])")
+            terminal.play(
+                ("", "second"),
+                ("j\r", "lock second: 1 held.*(?s:.*)fencing token"),
+                ("\x1b", "sorted by waiting"),
+                ("s", "sorted by name"),
+                ("/fir\r", "filter: fir(?![_a-z])"),
+            )
             terminal.press("q")
             return terminal.ends()[0]
 
@@ -175,7 +156,7 @@ async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_
 def test_watch_ends_when_its_terminal_hangs_up_though_the_signal_of_that_is_ignored(own_server: RedisServer) -> None:
     terminal = Watch(own_server.tcp_url, ignores=signal.SIGHUP)
     terminal.sees("0 held")
-    terminal.hang_up()
+    os.close(terminal.fd)
     give_up_at = time.monotonic() + WITHIN
     try:
         while not (ended := os.waitpid(terminal.pid, os.WNOHANG))[0]:
@@ -186,14 +167,6 @@ def test_watch_ends_when_its_terminal_hangs_up_though_the_signal_of_that_is_igno
         os.waitpid(terminal.pid, 0)
         raise
     assert os.waitstatus_to_exitcode(ended[1]) == 2  # the output cannot be written
-
-
-@pytest.mark.smoke
-def test_rows_that_do_not_fit_on_the_screen_are_counted() -> None:
-    console = Console(record=True, width=80, file=io.StringIO())
-    board = sample()
-    console.print(table(board, board.listed(), 80, 8, 0))
-    assert "2 more below" in console.export_text()
 
 
 def test_an_outage_is_shown_with_its_beginning_and_ends_by_itself(own_server: RedisServer) -> None:

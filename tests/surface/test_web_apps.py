@@ -14,6 +14,7 @@ import aiolocks.fastapi
 from aiolocks import Lease, LockManager
 from aiolocks.aiohttp import LOCKS
 from tests.support.cases import one_by_one
+from tests.support.elections import Leading
 from tests.support.web import WITHIN, in_aiohttp, in_uvicorn
 
 pytestmark = pytest.mark.redis
@@ -31,41 +32,48 @@ def orders(app: FastAPI | APIRouter, **options: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_lifespan_keeps_a_manager_until_the_own_lifespan_has_ended(tcp_url: str) -> None:
+async def test_the_lifespan_keeps_a_manager_and_its_leader_until_the_own_lifespan_has_ended(tcp_url: str) -> None:
     seen: list[object] = []
+    lead = Leading()
 
     @asynccontextmanager
     async def own(app: FastAPI) -> AsyncIterator[dict[str, str]]:
+        await lead.elected()
         async with app.state.locks.lock("begun"):
-            seen.append("begun")
             yield {"said": "by the own lifespan"}
             seen.append(isinstance(app.state.locks, LockManager))
+            seen.append(await app.state.locks.election("scheduler").leader() is not None)
 
-    app = FastAPI(lifespan=aiolocks.fastapi.lifespan(tcp_url, inner=own, ttl=5))
+    lifespan = aiolocks.fastapi.lifespan(tcp_url, inner=own, background={"scheduler": lead}, ttl=5)
+    app = FastAPI(lifespan=lifespan)
     orders(app)
     async with in_uvicorn(app) as port:
         assert (await post(port)).status_code == 200
         async with LockManager.from_url(tcp_url) as others:
             assert await others.lock("begun").locked()
-    assert seen == ["begun", True]
+    assert (seen, lead.cancelled) == ([True, True], 1)
     assert not hasattr(app.state, "locks")
     async with app.router.lifespan_context(app) as state:
         assert state == {"said": "by the own lifespan"}
 
 
 @pytest.mark.asyncio
-async def test_a_lifespan_whose_start_fails_leaves_no_manager() -> None:
+async def test_a_lifespan_whose_start_fails_leaves_no_manager_and_no_leader() -> None:
+    lead = Leading()
+
     @asynccontextmanager
     async def own(app: FastAPI) -> AsyncIterator[None]:
+        await lead.elected()
         if hasattr(app.state, "locks"):
             raise LookupError("no database")
         yield
 
-    app = FastAPI(lifespan=aiolocks.fastapi.lifespan("memory://", inner=own))
+    app = FastAPI(lifespan=aiolocks.fastapi.lifespan("memory://", inner=own, background={"scheduler": lead}))
     with pytest.raises(LookupError):
         async with app.router.lifespan_context(app):
             pass
     assert not hasattr(app.state, "locks")
+    assert lead.cancelled == 1
 
 
 @pytest.mark.asyncio

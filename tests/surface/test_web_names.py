@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import time
 from decimal import Decimal
 from enum import Enum
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -43,6 +44,18 @@ def app_with(memory: LockManager, **options: Any) -> FastAPI:
     return app
 
 
+def route(app: FastAPI | APIRouter, path: str, lock: Any = Name, *, before: Any = (), **declared: Any) -> None:
+    """Answer *path* with the name of the lock that is held, by an endpoint that declares these parameters."""
+
+    async def endpoint(lease: Lease, **_: object) -> str:
+        return lease.name
+
+    parameters = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=of) for name, of in declared.items()]
+    lease = Parameter("lease", Parameter.KEYWORD_ONLY, annotation=lock)
+    endpoint.__signature__ = Signature([*parameters, lease])  # type: ignore[attr-defined]
+    app.post(path, dependencies=before)(endpoint)
+
+
 def declaring(memory: LockManager, declared: Any, beside: Any = None) -> FastAPI:
     """Return an application whose ``POST /orders/{order_id}`` takes it as *declared*, and a dependency as *beside*."""
 
@@ -50,12 +63,7 @@ def declaring(memory: LockManager, declared: Any, beside: Any = None) -> FastAPI
 
     load.__annotations__ = {"order_id": beside}
     app = app_with(memory, dependencies=[Depends(load)] if beside else [])
-
-    async def endpoint(order_id: Any, lease: Any) -> str:
-        return str(lease.name)
-
-    endpoint.__annotations__ = {"order_id": declared, "lease": Name}
-    app.post("/orders/{order_id}")(endpoint)
+    route(app, "/orders/{order_id}", order_id=declared)
     return app
 
 
@@ -65,7 +73,6 @@ async def post(app: Any, path: str) -> httpx.Response:
 
 
 async def names(app: Any, *paths: str) -> set[object]:
-    """Return what the lock is called at each of *paths*."""
     found = set()
     for path in paths:
         answer = await post(app, path)
@@ -86,30 +93,19 @@ def app(request: pytest.FixtureRequest, memory: LockManager) -> FastAPI:
 
     async def check(order: Annotated[int, Depends(load)]) -> None: ...
 
-    if where == "endpoint":
-        app = app_with(memory)
+    declared: dict[str, dict[str, Any]] = {
+        "endpoint": {"order_id": int},
+        "dependency": {"order": Annotated[int, Depends(load)]},
+        "nested": {"order": Annotated[None, Depends(check)]},
+    }
 
-        @app.post("/orders/{order_id}")
-        async def endpoint(order_id: int, lease: Name) -> str:
-            return lease.name
+    def loads(*places: str) -> list[Any]:
+        return [Depends(load)] if where in places else []
 
-        return app
-    app = app_with(memory, dependencies=[Depends(load)] if where == "application" else [])
-    router = APIRouter(dependencies=[Depends(load)] if where == "router" else [])
-    if where in ("dependency", "nested"):
-
-        @router.post("/orders/{order_id}")
-        async def of_dependency(
-            lease: Name, order: Annotated[object, Depends(load if where == "dependency" else check)]
-        ) -> str:
-            return lease.name
-    else:
-
-        @router.post("/orders/{order_id}", dependencies=[Depends(load)] if where in ("decorator", "override") else [])
-        async def of_route(lease: Name) -> str:
-            return lease.name
-
-    app.include_router(router, dependencies=[Depends(load)] if where == "include" else [])
+    app = app_with(memory, dependencies=loads("application"))
+    router = APIRouter(dependencies=loads("router"))
+    route(router, "/orders/{order_id}", before=loads("decorator", "override"), **declared.get(where, {}))
+    app.include_router(router, dependencies=loads("include"))
     if where == "override":
         app.dependency_overrides[load] = lambda: 1
     return app
@@ -161,9 +157,7 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-async def test_spellings_of_a_value_are_one_name(
-    memory: LockManager, declared: Any, paths: list[str], name: str
-) -> None:
+async def test_all_spellings_give_one_name(memory: LockManager, declared: Any, paths: list[str], name: str) -> None:
     app = declaring(memory, declared)
     assert await names(app, *(f"/orders/{path}" for path in paths)) == {f"orders:{name}"}
 
@@ -198,18 +192,9 @@ async def test_an_alias_names_the_parameter_of_the_path_and_not_that_of_a_query(
     async def load(number: Annotated[int, Path(alias="order_id")]) -> int:
         return number
 
-    @app.post("/orders/{order_id}")
-    async def endpoint(lease: Name, number: Annotated[int, Path(alias="order_id")]) -> str:
-        return lease.name
-
-    @app.post("/loaded/{order_id}")
-    async def loaded(lease: Name, order: Annotated[int, Depends(load)]) -> str:
-        return lease.name
-
-    @app.post("/asked/{order_id}")
-    async def asked(lease: Name, order_id: str, other: Annotated[int, Query(alias="order_id")]) -> str:
-        return lease.name
-
+    route(app, "/orders/{order_id}", number=Annotated[int, Path(alias="order_id")])
+    route(app, "/loaded/{order_id}", order=Annotated[int, Depends(load)])
+    route(app, "/asked/{order_id}", order_id=str, other=Annotated[int, Query(alias="order_id")])
     assert await names(app, "/orders/7", "/orders/007", "/loaded/7", "/loaded/007") == {"orders:7"}
     assert await names(app, "/asked/x7?order_id=1") == {"orders:x7"}
 
@@ -222,15 +207,8 @@ async def test_convertors_of_the_path_need_no_declaration_and_go_together_with_o
         ("/ids/{u:uuid}", "{u}"),
         ("/plain/{s}", "{s}"),
     ]:
-
-        @app.post(path)
-        async def endpoint(lease: Annotated[Lease, locked(template)]) -> str:
-            return lease.name
-
-    @app.post("/small/{n:int}")
-    async def small(n: Annotated[int, Path(lt=10)], lease: Annotated[Lease, locked("{n}")]) -> str:
-        return lease.name
-
+        route(app, path, Annotated[Lease, locked(template)])
+    route(app, "/small/{n:int}", Annotated[Lease, locked("{n}")], n=Annotated[int, Path(lt=10)])
     assert await names(app, "/numbers/7", "/numbers/007", "/small/7", "/small/007") == {"7"}
     assert await names(app, "/files/a/b.txt") == {"a/b.txt"}
     assert await names(app, f"/ids/{CANONICAL}") == {CANONICAL}
@@ -271,10 +249,7 @@ async def test_what_one_of_two_declarations_makes_of_a_text_goes_before_the_text
 async def test_quoted_texts_with_the_separator_make_a_name_of_their_own_in_a_web_name(memory: LockManager) -> None:
     app = app_with(memory)
 
-    @app.post("/{a}/{b}")
-    async def endpoint(a: str, b: str, lease: Annotated[Lease, locked("{a!r}:{b!r}")]) -> str:
-        return lease.name
-
+    route(app, "/{a}/{b}", Annotated[Lease, locked("{a!r}:{b!r}")], a=str, b=str)
     assert len(await names(app, "/x:y/z", "/x/y:z", "/x':'y/z", "/x/y':'z")) == 4
 
 
@@ -287,13 +262,8 @@ async def test_two_declarations_that_disagree_are_an_error_and_not_two_names(mem
 
 
 async def test_prefixes_and_mounts_have_parameters_too(memory: LockManager) -> None:
-    name = Annotated[Lease, locked("{shop}:{order_id}")]
     inner, outer = APIRouter(prefix="/orders"), APIRouter(prefix="/shops/{shop}")
-
-    @inner.post("/{order_id}")
-    async def endpoint(shop: int, order_id: int, lease: name) -> str:
-        return lease.name
-
+    route(inner, "/{order_id}", Annotated[Lease, locked("{shop}:{order_id}")], shop=int, order_id=int)
     outer.include_router(inner)
     app = app_with(memory)
     app.include_router(outer)
@@ -309,10 +279,7 @@ async def test_prefixes_and_mounts_have_parameters_too(memory: LockManager) -> N
 async def test_a_mounted_application_without_a_manager_says_that_it_needs_its_own(memory: LockManager) -> None:
     app, mounted = app_with(memory), FastAPI()
 
-    @mounted.post("/orders/{order_id}")
-    async def endpoint(order_id: int, lease: Name) -> str:
-        return lease.name
-
+    route(mounted, "/orders/{order_id}", order_id=int)
     app.mount("/shop", mounted)
     with pytest.raises(RuntimeError, match="a mounted application has its own state"):
         await post(app, "/shop/orders/7")
@@ -323,8 +290,7 @@ async def test_a_mounted_application_without_a_manager_says_that_it_needs_its_ow
 async def test_all_that_is_invalid_is_named_at_once(memory: LockManager) -> None:
     app = app_with(memory)
 
-    @app.post("/shops/{shop}/orders/{order_id}")
-    async def endpoint(shop: int, order_id: int, lease: Annotated[Lease, locked("{shop}:{order_id}")]) -> None: ...
-
+    name = Annotated[Lease, locked("{shop}:{order_id}")]
+    route(app, "/shops/{shop}/orders/{order_id}", name, shop=int, order_id=int)
     detail = (await post(app, "/shops/a/orders/b")).json()["detail"]
     assert [error["loc"] for error in detail[:2]] == [["path", "shop"], ["path", "order_id"]]

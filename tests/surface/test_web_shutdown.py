@@ -3,10 +3,7 @@
 uvicorn ends its process by the signal that it got, right behind the lifespan, so that nothing after that runs.
 """
 
-import asyncio
-import os
 import signal
-import sys
 import textwrap
 from contextlib import AsyncExitStack
 
@@ -15,8 +12,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock
-from tests.support.children import family
 from tests.support.web import WITHIN
+from tests.support.workers import spawn
 
 pytestmark = pytest.mark.redis
 
@@ -99,27 +96,23 @@ AIOHTTP = """
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("path", ["locked", "block"])
 @pytest.mark.parametrize("program", [FASTAPI, AIOHTTP], ids=["fastapi", "aiohttp"])
 @pytest.mark.asyncio
-async def test_streams_that_are_cut_off_by_the_end_of_their_server_free_their_locks(
-    redis: Redis, tcp_url: str, program: str, path: str
-) -> None:
-    environment = {**os.environ, "AIOLOCKS_URL": tcp_url, "GRACE": str(GRACE)}
-    with family(sys.executable, "-c", textwrap.dedent(program), env=environment) as process:
-        assert process.stdout is not None
-        port = await asyncio.to_thread(process.stdout.readline)
+async def test_streams_cut_off_by_their_server_free_their_locks(redis: Redis, tcp_url: str, program: str) -> None:
+    """Those with an even number are streamed under `locked`, the others under a block of their own."""
+    with spawn("-c", textwrap.dedent(program), env={"AIOLOCKS_URL": tcp_url, "GRACE": str(GRACE)}) as worker:
         async with AsyncExitStack() as stack:
-            url = f"http://127.0.0.1:{int(port)}"
+            url = f"http://127.0.0.1:{int(await worker.says())}"
             client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=WITHIN))
             streams = []  # httpx hangs up when one is collected
             for number in range(STREAMS):
-                response = await stack.enter_async_context(client.stream("GET", f"/{path}/{number}"))
+                path = f"/block/{number}" if number % 2 else f"/locked/{number}"
+                response = await stack.enter_async_context(client.stream("GET", path))
                 streams.append(response.aiter_bytes())
                 assert await anext(streams[-1])
             assert await held(redis) == list(range(STREAMS))
-            process.send_signal(signal.SIGTERM)
-            await asyncio.to_thread(process.wait, WITHIN)
+            worker.signal(signal.SIGTERM)
+            await worker.ends(WITHIN)
     assert await held(redis) == []
 
 

@@ -16,14 +16,13 @@ from fastapi import Depends, HTTPException, WebSocket
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, StreamingResponse
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 import aiolocks.aiohttp
 import aiolocks.fastapi
 from aiolocks import Lease, LeaseLostError, Lock
-from tests.support.servers import RedisServer
+from tests.support.network import until
 from tests.support.web import (
+    FOR_EVER,
     WEBSOCKET,
     WITHIN,
     Listen,
@@ -59,13 +58,20 @@ def export(request: pytest.FixtureRequest, listen: Listen) -> Export:
         app = fastapi_app(redis)
         headers = {} if length is None else {"Content-Length": str(length)}
 
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"first\n"
+            await lose(redis)
+            yield b"last\n"
+
         @app.get("/export")
         async def endpoint(
             lease: Annotated[Lease, aiolocks.fastapi.locked("export", scope="request")],
         ) -> StreamingResponse:
-            return StreamingResponse(first_and_no_more(redis), headers=headers)
+            return StreamingResponse(lines(), headers=headers)
 
-        if middleware:  # and handlers of errors, which would answer what has been answered
+        if middleware == "function":
+            app.middleware("http")(pass_on)
+        elif middleware:  # and handlers of errors, which would answer what has been answered
             for error in (Exception, ValueError, HTTPException, LeaseLostError):
                 app.exception_handler(error)(lambda request, error: JSONResponse("an error", 500))
             app.add_middleware(GZipMiddleware, minimum_size=10 * LENGTH)
@@ -81,38 +87,43 @@ def export(request: pytest.FixtureRequest, listen: Listen) -> Export:
             except Exception:
                 return web.json_response("an error", status=500)
 
-        @aiolocks.aiohttp.locked("export")
-        async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
-            response = web.StreamResponse()
-            response.content_length = length
-            await response.prepare(request)
-            async for line in first_and_no_more(redis):
-                await response.write(line)
-            return response
-
         middlewares = [explain] if middleware else []
-        return await listen(aiohttp_app(redis, web.get("/export", handler), middlewares=middlewares))
+        route = web.get("/export", streaming(redis, b"first\n", length=length))
+        return await listen(aiohttp_app(redis, route, middlewares=middlewares))
 
     return on_fastapi if framework == "fastapi" else on_aiohttp
 
 
-async def first_and_no_more(redis: Redis) -> AsyncIterator[bytes]:
-    yield b"first\n"
-    await lose(redis)
-    yield b"last\n"
+def streaming(
+    redis: Redis, *lines: bytes, then: Callable[[Redis], Awaitable[None]] = lose, length: int | None = None
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return a handler for aiohttp that streams *lines* under the lock "export", and then loses its lease."""
+
+    @aiolocks.aiohttp.locked("export")
+    async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.content_length = length
+        await response.prepare(request)
+        for line in lines:
+            await response.write(line)
+        await then(redis)
+        return response
+
+    return handler
 
 
-@pytest.mark.rest
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("length", "header", "sent"),
     [(LENGTH, f"content-length: {LENGTH}", b"first\n"), (None, "transfer-encoding: chunked", b"6\r\nfirst\n\r\n")],
     ids=["known length", "chunked"],
 )
-async def test_a_loss_leaves_a_body_without_its_end_and_frees_the_lock(
+async def test_a_loss_leaves_a_body_without_its_end_answers_nothing_behind_it_and_frees_the_lock(
     export: Export, redis: Redis, length: int | None, header: str, sent: bytes
 ) -> None:
-    head, body = await everything(await export(redis, length), "GET /export HTTP/1.1")
+    behind = ("Host: shop", "", "GET /export HTTP/1.1")
+    port = await export(redis, length)
+    head, body = await everything(port, "GET /export HTTP/1.1", "Connection: keep-alive", *behind)
     assert head.startswith("HTTP/1.1 200")
     assert header in head.lower()
     assert body == sent
@@ -120,58 +131,24 @@ async def test_a_loss_leaves_a_body_without_its_end_and_frees_the_lock(
         pass
 
 
-async def test_after_a_loss_a_request_behind_it_on_the_connection_is_not_answered(export: Export, redis: Redis) -> None:
-    port = await export(redis, None)
-    behind = ("Host: shop", "", "GET /export HTTP/1.1")
-    _, body = await everything(port, "GET /export HTTP/1.1", "Connection: keep-alive", *behind)
-    assert body == b"6\r\nfirst\n\r\n"
-
-
-async def test_fastapi_a_middleware_around_leaves_a_body_of_known_length_too_short(
-    listen: Listen, redis: Redis
-) -> None:
-    app = fastapi_app(redis)
-
-    app.middleware("http")(pass_on)
-
-    @app.get("/export")
-    async def endpoint(
-        lease: Annotated[Lease, aiolocks.fastapi.locked("export", scope="request")],
-    ) -> StreamingResponse:
-        return StreamingResponse(first_and_no_more(redis), headers={"Content-Length": str(LENGTH)})
-
-    _, body = await everything(await listen(app), "GET /export HTTP/1.1")
+@pytest.mark.parametrize("export", ["fastapi-function"], indirect=True)
+async def test_fastapi_a_middleware_around_leaves_a_body_too_short(export: Export, redis: Redis) -> None:
+    _, body = await everything(await export(redis, LENGTH), "GET /export HTTP/1.1")
     assert body == b"first\n"
 
 
-async def test_aiohttp_a_stream_that_ended_before_its_loss_was_known_lacks_its_end(
-    listen: Listen, redis: Redis
-) -> None:
-    @aiolocks.aiohttp.locked("export")
-    async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"all\n")
-        await take_away(redis)
-        return response
-
-    _, body = await everything(await listen(aiohttp_app(redis, web.get("/export", handler))), "GET /export HTTP/1.1")
+async def test_aiohttp_a_stream_that_ended_before_its_loss_lacks_its_end(listen: Listen, redis: Redis) -> None:
+    route = web.get("/export", streaming(redis, b"all\n", then=take_away))
+    _, body = await everything(await listen(aiohttp_app(redis, route)), "GET /export HTTP/1.1")
     assert body == b"4\r\nall\n\r\n"
 
 
 async def test_aiohttp_a_loss_behind_the_headers_alone_cuts_off_and_is_raised(listen: Listen, redis: Redis) -> None:
     left: list[BaseException] = []
 
-    @aiolocks.aiohttp.locked("export")
-    async def stream(request: web.Request, lease: Lease) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await lose(redis)
-        return response
-
     async def handler(request: web.Request) -> web.StreamResponse:
         try:
-            return await stream(request)
+            return await streaming(redis)(request)
         except Exception as error:
             left.append(error)
             raise
@@ -311,24 +288,6 @@ async def refusal(port: int, path: str) -> int:
     return refused.value.status
 
 
-async def test_without_redis_a_websocket_is_refused_with_503(feed: Feed, own_server: RedisServer) -> None:
-    async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as redis:
-        port = await feed(redis, nothing)
-        own_server.kill()
-        assert await refusal(port, "/feed") == 503
-
-
-async def test_a_client_that_leaves_frees_the_lock_of_its_websocket(feed: Feed, redis: Redis) -> None:
-    gone = asyncio.Event()
-    port = await feed(redis, lambda lease: gone.wait())
-    async with aiohttp.ClientSession() as client:
-        async with client.ws_connect(f"http://127.0.0.1:{port}/feed") as socket:
-            assert await socket.receive_str(timeout=WITHIN) == "first"
-    gone.set()
-    async with Lock(redis, "feed").hold(timeout=WITHIN):
-        pass
-
-
 async def test_fastapi_where_the_server_knows_no_other_refusal_it_is_403(listen: Listen, redis: Redis) -> None:
     app = fastapi_app(redis)
 
@@ -385,37 +344,18 @@ async def test_fastapi_a_loss_behind_the_end_of_a_websocket_is_for_the_program(l
     port = await listen(app)
     async with aiohttp.ClientSession() as client, client.ws_connect(f"http://127.0.0.1:{port}/feed") as socket:
         assert (await socket.receive(timeout=WITHIN)).data == 1000
-    async with asyncio.timeout(WITHIN):
-        while not left:
-            await asyncio.sleep(0.01)
+    await until(lambda: bool(left))
     assert [type(error) for error in left] == [LeaseLostError]
 
 
-async def test_fastapi_a_lock_that_outlives_its_max_hold_ends_its_websocket(listen: Listen, redis: Redis) -> None:
-    app = fastapi_app(redis)
-
-    @app.websocket("/feed")
-    async def endpoint(
-        socket: WebSocket, lease: Annotated[Lease, aiolocks.fastapi.locked("feed", ttl=0.3, max_hold=0.1)]
-    ) -> None:
-        await socket.accept()
-        await socket.receive_text()
-
-    port = await listen(app)
+async def test_a_lock_that_outlives_its_max_hold_ends_its_websocket(feed: Feed, redis: Redis) -> None:
+    port = await feed(redis, lambda lease: asyncio.sleep(FOR_EVER), ttl=0.3, max_hold=0.1)
     async with aiohttp.ClientSession() as client, client.ws_connect(f"http://127.0.0.1:{port}/feed") as socket:
+        assert await socket.receive_str(timeout=WITHIN) == "first"
         assert (await socket.receive(timeout=WITHIN)).data == 1012
 
 
 async def test_aiohttp_a_stream_that_answers_an_upgrade_gets_no_frame(listen: Listen, redis: Redis) -> None:
-    @aiolocks.aiohttp.locked("feed")
-    async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"first\n")
-        await lose(redis)
-        return response
-
-    async with connection(await listen(aiohttp_app(redis, web.get("/feed", handler)))) as (reader, writer):
-        writer.write("\r\n".join(["GET /feed HTTP/1.1", "Host: shop", *WEBSOCKET, "", ""]).encode())
-        _, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
+    route = web.get("/feed", streaming(redis, b"first\n"))
+    _, body = await everything(await listen(aiohttp_app(redis, route)), "GET /feed HTTP/1.1", *WEBSOCKET)
     assert body == b"6\r\nfirst\n\r\n"

@@ -44,41 +44,60 @@ from aiolocks.events import Event, on_event
 from aiolocks.otel import instrument
 
 
-async def lock(redis: Redis) -> None:
-    lock = Lock(
-        redis,
-        "orders:42",
-        ttl=10,
-        acquire_timeout=5.0,
-        on_lost="flag",
-        renew=False,
-        max_hold=60,
-        watchdog="task",
-        prefix="app:",
-    )
+def made(redis: Redis, several: list[Redis]) -> None:
+    lock = Lock(redis, "orders:42", ttl=10, acquire_timeout=5.0, on_lost="flag", renew=False, max_hold=60)
     assert_type(lock, Lock)
+    assert_type(Lock(redis, "orders:42", watchdog="task", prefix="app:"), Lock)
+    rlock = RLock(redis, "orders:42", ttl=10, acquire_timeout=5.0, on_lost="flag", watchdog="thread", prefix="app:")
+    assert_type(rlock, RLock)
+    semaphore = Semaphore(redis, "scraper", 10, ttl=10, acquire_timeout=None, on_lost="cancel", max_hold=None)
+    assert_type(semaphore, Semaphore)
+    assert_type(MultiLock(redis, ["account:1", "account:2"], ttl=10, acquire_timeout=5).names, tuple[str, ...])
+    assert_type(Redlock(several, "orders:42", ttl=10, acquire_timeout=5), Redlock)
+    assert_type(RWLock(redis, "catalogue", ttl=10, on_lost="flag").name, str)
+    assert_type(HierarchicalLock(redis, "shop/orders", ttl=10, on_lost="flag").name, str)
+
+
+async def every_lock(lock: Lock | RLock | Semaphore | MultiLock | Redlock) -> None:
+    """A union is checked by each of its members."""
     assert_type(lock.name, str)
-    async with lock as lease:
+    async with lock as lease, lock.hold(timeout=5) as again, lock.hold(timeout=None), lock.hold():
         assert_type(lease, Lease)
-    async with lock.hold(timeout=5) as lease:
-        assert_type(lease, Lease)
-    async with lock.hold(timeout=None), lock.hold():
-        pass
+        assert_type(again, Lease)
     assert_type(await lock.acquire(), Lease)
     assert_type(await lock.acquire(timeout=5), Lease)
     assert_type(await lock.acquire(timeout=None), Lease)
     assert_type(await lock.try_acquire(), Lease | None)
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.statistics(), Statistics)
+    await lock.release()
+
+
+async def every_mode(rw: RWLock, path: HierarchicalLock) -> None:
+    for mode in (rw.read, rw.write, rw.upgradeable, path.read, path.write):
+        async with mode as lease, mode.hold(timeout=5) as again:
+            assert_type(lease, Lease)
+            assert_type(again, Lease)
+        assert_type(await mode.acquire(timeout=None), Lease)
+        assert_type(await mode.try_acquire(), Lease | None)
+        assert_type(await mode.locked(), bool)
+        assert_type(await mode.statistics(), Statistics)
+    async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
+        assert_type(alone, Lease)
+    await lease.downgrade()
+    async with rw:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
+        pass
+
+
+async def what_one_name_has(lock: Lock) -> None:
     assert_type(await lock.adopt("text"), Lease)
     assert_type(await lock.touch("text"), int | None)
     assert_type(await lock.touch(b"text", ttl=timedelta(seconds=90)), int | None)
     assert_type(await lock.drop("text"), bool)
-    assert_type(await lock.locked(), bool)
-    assert_type(await lock.statistics(), Statistics)
     assert_type(await lock.holders(), tuple[Holder, ...])
     assert_type(await lock.waiters(), tuple[Waiter, ...])
     assert_type(await lock.revoke(), tuple[Holder, ...])
     assert_type(await lock.revoke(fencing_token=7, force=True, timeout=timedelta(seconds=5)), tuple[Holder, ...])
-    await lock.release()
 
 
 async def acquire_as_a_coroutine_and_as_a_block(lock: Lock, semaphore: Semaphore, rw: RWLock) -> None:
@@ -97,7 +116,8 @@ async def acquire_as_a_coroutine_and_as_a_block(lock: Lock, semaphore: Semaphore
         task = group.create_task(lock.acquire())
     assert_type(task.result(), Lease)
     async with AsyncExitStack() as stack:
-        assert_type(await stack.enter_async_context(lock.acquire()), Lease)
+        for block in (lock, semaphore, lock.hold(timeout=5), semaphore.hold(permits=2), lock.acquire(), lease):
+            assert_type(await stack.enter_async_context(block), Lease)
     async with await lock.acquire() as lease:
         assert_type(lease, Lease)
 
@@ -143,16 +163,10 @@ class AnyAwaitable(Protocol):
 
 
 def locks_of_protocols(
-    lock: Lock,
-    rlock: RLock,
-    semaphore: Semaphore,
-    several: MultiLock,
-    quorum: Redlock,
-    rw: RWLock,
-    path: HierarchicalLock,
+    lock: Lock | RLock | Semaphore | MultiLock | Redlock, rw: RWLock, path: HierarchicalLock
 ) -> None:
-    locks: list[AnyLock] = [lock, rlock, semaphore, several, quorum, rw.read, rw.write, path.read, path.write]
-    awaitable: list[AnyAwaitable] = [lock, rlock, semaphore, several, quorum, rw.read, rw.write, path.read, path.write]
+    locks: list[AnyLock] = [lock, rw.read, rw.write, path.read, path.write]
+    awaitable: list[AnyAwaitable] = [lock, rw.read, rw.write, path.read, path.write]
     assert locks
     assert awaitable
 
@@ -169,98 +183,18 @@ async def names_of_other_libraries(lock: Lock, lease: Lease, rw: RWLock, locks: 
     await lock.acquire(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-async def rlock(redis: Redis) -> None:
-    lock = RLock(redis, "orders:42", ttl=10, acquire_timeout=5.0, on_lost="flag", watchdog="thread", prefix="app:")
-    assert_type(lock, RLock)
-    async with lock as lease, lock.hold(timeout=5) as again:
-        assert_type(lease, Lease)
-        assert_type(again, Lease)
-    assert_type(await lock.acquire(timeout=None), Lease)
-    assert_type(await lock.try_acquire(), Lease | None)
-    assert_type(await lock.locked(), bool)
-    assert_type(await lock.statistics(), Statistics)
-    await lock.release()
-
-
-async def rwlock(redis: Redis) -> None:
-    rw = RWLock(redis, "catalogue", ttl=10, on_lost="flag")
-    assert_type(rw, RWLock)
-    assert_type(rw.name, str)
-    for mode in (rw.read, rw.write, rw.upgradeable):
-        async with mode as lease:
-            assert_type(lease, Lease)
-        async with mode.hold(timeout=5) as lease:
-            assert_type(lease, Lease)
-        assert_type(await mode.acquire(timeout=None), Lease)
-        assert_type(await mode.try_acquire(), Lease | None)
-        assert_type(await mode.locked(), bool)
-        assert_type(await mode.statistics(), Statistics)
-    async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
-        assert_type(alone, Lease)
-    await lease.downgrade()
-    async with rw:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
-        pass
-
-
-async def hierarchical(redis: Redis) -> None:
-    orders = HierarchicalLock(redis, "shop/orders", ttl=10, on_lost="flag")
-    assert_type(orders, HierarchicalLock)
-    assert_type(orders.name, str)
-    for mode in (orders.read, orders.write):
-        async with mode as lease:
-            assert_type(lease, Lease)
-        async with mode.hold(timeout=5) as lease:
-            assert_type(lease, Lease)
-        assert_type(await mode.acquire(timeout=None), Lease)
-        assert_type(await mode.try_acquire(), Lease | None)
-        assert_type(await mode.locked(), bool)
-        assert_type(await mode.statistics(), Statistics)
-
-
-async def semaphore(redis: Redis) -> None:
-    semaphore = Semaphore(redis, "scraper", 10, ttl=10, acquire_timeout=None, on_lost="cancel", max_hold=None)
-    assert_type(semaphore, Semaphore)
-    assert_type(semaphore.name, str)
-    async with semaphore as lease:
-        assert_type(lease, Lease)
+async def weights(semaphore: Semaphore) -> None:
     async with semaphore.hold(permits=3, timeout=5) as lease:
         assert_type(lease, Lease)
     assert_type(await semaphore.acquire(permits=2, timeout=None), Lease)
     assert_type(await semaphore.try_acquire(permits=2), Lease | None)
-    assert_type(await semaphore.locked(), bool)
-    assert_type(await semaphore.statistics(), Statistics)
     await semaphore.resize(20)
     assert_type(await semaphore.pause(30), float)
     assert_type(await semaphore.resume(), bool)
     assert_type((await semaphore.statistics()).paused, float)
-    await semaphore.release()
 
 
-async def several_names(redis: Redis) -> None:
-    lock = MultiLock(redis, ["account:1", "account:2"], ttl=10, acquire_timeout=5)
-    assert_type(lock.names, tuple[str, ...])
-    async with lock as lease:
-        assert_type(lease, Lease)
-        assert_type(lease.fencing_tokens, Mapping[str, int])
-    assert_type(await lock.acquire(timeout=None), Lease)
-    assert_type(await lock.try_acquire(), Lease | None)
-    assert_type(await lock.locked(), bool)
-    assert_type(await lock.statistics(), Statistics)
-
-
-async def several_servers(a: Redis, b: Redis, c: Redis) -> None:
-    lock = Redlock([a, b, c], "orders:42", ttl=10, acquire_timeout=5)
-    async with lock.hold(timeout=5) as lease:
-        assert_type(lease, Lease)
-    assert_type(await lock.acquire(timeout=None), Lease)
-    assert_type(await lock.try_acquire(), Lease | None)
-    assert_type(await lock.locked(), bool)
-    assert_type(await lock.statistics(), Statistics)
-
-
-async def waiting_rooms(redis: Redis, locks: LockManager, error: QueueFullError) -> None:
-    assert_type(error.waiting, int)
-    assert_type(error.retry_after, float | None)
+async def waiting_rooms(redis: Redis, locks: LockManager) -> None:
     async with Lock(redis, "a", max_waiting=20).hold(max_waiting=None), locks.semaphore("b", 2, max_waiting=0) as lease:
         assert_type(lease, Lease)
     assert_type(await RWLock(redis, "a", max_waiting=20).read.acquire(timeout=5, max_waiting=1), Lease)
@@ -283,18 +217,10 @@ async def notes(redis: Redis, locks: LockManager, error: AcquireTimeoutError, ev
     locks.rate_limiter("a", 1, per=1, note="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-def too_few_answered(error: QuorumError) -> None:
-    assert_type(error.name, str)
-    assert_type(error.outcomes, Mapping[str, str])
-
-
 async def lease(lease: Lease) -> None:
-    assert_type(lease.name, str)
-    assert_type(lease.token, str)
-    assert_type(lease.fencing_token, int)
-    assert_type(lease.remaining(), float)
-    assert_type(lease.held, bool)
-    assert_type(lease.lost, bool)
+    assert_type((lease.name, lease.token), tuple[str, str])
+    assert_type((lease.fencing_token, lease.fencing_tokens), tuple[int, Mapping[str, int]])
+    assert_type((lease.remaining(), lease.held, lease.lost), tuple[float, bool, bool])
     lease.check()
     assert_type(await lease.wait_lost(), bool)
     assert_type(await lease.renew(), bool)
@@ -438,12 +364,6 @@ def decorated(redis: Redis, locks: LockManager) -> None:
     called().close()
 
 
-async def only_if_nobody_else_does(redis: Redis) -> None:
-    if lease := await Lock(redis, "report").try_acquire():
-        async with lease:
-            assert_type(lease, Lease)
-
-
 async def once(redis: Redis, locks: LockManager) -> None:
     rates = Once(redis, "rates", keep=timedelta(hours=1), dumps=str.encode, loads=bytes.decode)
 
@@ -518,58 +438,35 @@ async def rate_limiter(redis: Redis, locks: LockManager) -> None:
 
 def statistics(now: Statistics) -> None:
     assert_type(now.name, str)
-    assert_type(now.permits, int)
-    assert_type(now.holders, int)
-    assert_type(now.waiting, int)
-    assert_type(now.fencing_token, int)
-    assert_type(now.limit, int)
+    for number in (now.permits, now.holders, now.waiting, now.fencing_token, now.limit):
+        assert_type(number, int)
 
 
-def conflict(conflict: VersionConflictError) -> LockError:
-    assert_type(conflict.name, str)
-    assert_type(conflict.expected, str)
-    assert_type(conflict.actual, str)
-    return conflict
-
-
-def errors(busy: AcquireTimeoutError, lost: LeaseLostError, refused: LimitMismatchError) -> None:
-    assert_type(busy.name, str)
-    assert_type(busy.timeout, float)
-    assert_type(busy.retry_after, float | None)
-    assert_type(lost.name, str)
-    assert_type(lost.fencing_token, int)
-    assert_type(lost.reason, str)
-    assert_type(refused.name, str)
-    assert_type(refused.permits, int)
-    assert_type(refused.limit, int)
-    caught(busy, lost, refused, refused, refused)
-
-
-def caught(
-    timeout: TimeoutError,
-    not_owned: redis_exceptions.LockNotOwnedError,
-    ours: LockError,
-    of_redis_py: redis_exceptions.LockError,
-    value: ValueError,
+def errors(
+    busy: AcquireTimeoutError,
+    full: QueueFullError,
+    lost: LeaseLostError,
+    refused: LimitMismatchError,
+    conflict: VersionConflictError,
+    too_few: QuorumError,
 ) -> None:
-    """What the errors are besides."""
-
-
-async def stack(lock: Lock, semaphore: Semaphore, lease: Lease) -> None:
-    async with AsyncExitStack() as stack:
-        assert_type(await stack.enter_async_context(lock), Lease)
-        assert_type(await stack.enter_async_context(semaphore), Lease)
-        assert_type(await stack.enter_async_context(lock.hold(timeout=5)), Lease)
-        assert_type(await stack.enter_async_context(semaphore.hold(permits=2)), Lease)
-        assert_type(await stack.enter_async_context(lease), Lease)
+    for error in (busy, full, lost, refused, conflict, too_few):
+        assert_type(error.name, str)
+    assert_type((busy.timeout, busy.retry_after), tuple[float, float | None])
+    assert_type((full.waiting, full.retry_after), tuple[int, float | None])
+    assert_type((lost.fencing_token, lost.reason), tuple[int, str])
+    assert_type((refused.permits, refused.limit), tuple[int, int])
+    assert_type((conflict.expected, conflict.actual), tuple[str, str])
+    assert_type(too_few.outcomes, Mapping[str, str])
+    ours: tuple[LockError, LockError] = (conflict, refused)
+    of_redis_py: tuple[redis_exceptions.LockNotOwnedError, redis_exceptions.LockError] = (lost, refused)
+    of_python: tuple[TimeoutError, ValueError] = (busy, refused)
+    print(ours, of_redis_py, of_python)
 
 
 def events(event: Event) -> None:
-    assert_type(event.name, str)
-    assert_type(event.primitive, str)
-    assert_type(event.seconds, float)
-    assert_type(event.fencing_token, int)
-    assert_type(event.acquisition, int)
+    assert_type((event.name, event.primitive, event.seconds), tuple[str, str, float])
+    assert_type((event.fencing_token, event.acquisition), tuple[int, int])
     if event.kind in ("lost", "revoked", "timed_out"):
         assert_type(on_event(events), Callable[[], None])
     assert_type(instrument(), Callable[[], None])

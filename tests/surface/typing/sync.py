@@ -34,8 +34,7 @@ def lock(locks: LockManager) -> None:
     assert_type(lock.try_acquire(), Lease | None)
     assert_type(lock.locked(), bool)
     assert_type(lock.statistics(), Statistics)
-    assert_type(lock.holders(), tuple[Holder, ...])
-    assert_type(lock.waiters(), tuple[Waiter, ...])
+    assert_type((lock.holders(), lock.waiters()), tuple[tuple[Holder, ...], tuple[Waiter, ...]])
     assert_type(lock.revoke(force=True, timeout=3, reason="deploy 1.7"), tuple[Holder, ...])
     assert_type(lease.note("row 500 of 900"), None)
     locks.rwlock("orders:42", note="May's report")
@@ -46,12 +45,8 @@ def lock(locks: LockManager) -> None:
 
 
 def lease(lease: Lease) -> None:
-    assert_type(lease.held, bool)
-    assert_type(lease.remaining(), float)
-    assert_type(lease.fencing_tokens, Mapping[str, int])
-    assert_type(lease.renew(ttl=5), bool)
-    assert_type(lease.release(), bool)
-    assert_type(lease.hand_off(), str)
+    assert_type((lease.held, lease.remaining(), lease.fencing_tokens), tuple[bool, float, Mapping[str, int]])
+    assert_type((lease.renew(ttl=5), lease.release(), lease.hand_off()), tuple[bool, bool, str])
     lease.guard(("SET", "key", "value"))
     lease.held = False  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -81,8 +76,7 @@ def loops(locks: LockManager) -> None:
     assert_type(once.run(lambda: [1], timeout=None, fingerprint="a"), list[int])
     assert_type(once.outcome(), Outcome | None)
     assert_type(once.forget(), None)
-    assert_type(once.holders(), tuple[Holder, ...])
-    assert_type(once.waiters(), tuple[Waiter, ...])
+    assert_type((once.holders(), once.waiters()), tuple[tuple[Holder, ...], tuple[Waiter, ...]])
     assert_type(once.revoke(force=True), tuple[Holder, ...])
     once.run(lead)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     locks.once("rates", keep=1, track=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -97,8 +91,7 @@ def loops(locks: LockManager) -> None:
     assert_type(election.resign(timeout=1), bool)
     assert_type(election.leader(), Holder | None)
     assert_type(election.changes(), Generator[Holder | None, None, None])
-    assert_type(election.is_leader, bool)
-    assert_type(election.term, int | None)
+    assert_type((election.is_leader, election.term), tuple[bool, int | None])
     election.run(lambda: 1)  # type: ignore[arg-type, misc]  # pyright: ignore[reportArgumentType]
     locks.election("scheduler", acquire_timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
