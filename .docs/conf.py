@@ -39,6 +39,7 @@ napoleon_custom_sections = [("Attributes", "params_style")]
 
 smartquotes = False  # "cancel" is a value
 html_theme = "furo"
+html_static_path = html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

@@ -74,6 +74,17 @@ MODES = {
 
 NOT_MADE_BY_USERS = {"Lease"}
 
+BARRIERS: dict[str, Any] = {
+    r'role="heading"': 'role="heading" aria-level="2"',
+    r'<aside class="sidebar-drawer"': '<aside aria-label="Site" class="sidebar-drawer"',
+    r'<aside class="toc-drawer': '<aside aria-label="Contents" class="toc-drawer',
+    r"<pre>": '<pre tabindex="0">',  # so that keys can scroll it
+    r"<dl>\n((?:<dd>.*?</dd>\s*)+)</dl>": lambda found: (  # parameters: a list without terms
+        f'<span class="parameters">{found[1].replace("dd>", "span>")}</span>'
+    ),
+}
+"""What axe finds in the pages of Sphinx and its theme, and what stands there instead."""
+
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 FENCED = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".json": "json", ".lua": "lua", ".py": "python", ".toml": "toml", ".yaml": "yaml"}
@@ -250,6 +261,11 @@ def main(folder: str = str(REPOSITORY / "build" / "docs")) -> int:
         source.write("llms.txt", listed)
         arguments = ["-q", "-W", "--keep-going", "-E", "-j", "auto", "-d", doctrees, "-c", str(HERE), made, folder]
         status = sphinx(arguments)
+        for page in Path(folder).rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            for barrier, instead in BARRIERS.items():
+                text = re.sub(barrier, instead, text)
+            page.write_text(text, encoding="utf-8")
         shutil.copytree(made, folder, ignore=shutil.ignore_patterns("*.rst"), dirs_exist_ok=True)
         return status
 

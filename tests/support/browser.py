@@ -1,4 +1,4 @@
-"""A Chromium without a screen, driven by its DevTools protocol: opens pages, measures them, and runs scripts in them."""
+"""A Chromium without a screen, driven by its DevTools protocol: opens pages, and runs scripts in them."""
 
 import json
 import shutil
@@ -92,7 +92,8 @@ def browser(chromium: str) -> Iterator[Browser]:
         finally:
             process.kill()
             process.wait()
-            process.stderr.close() if process.stderr else None
+            if process.stderr is not None:
+                process.stderr.close()
 
 
 def axe() -> str | None:

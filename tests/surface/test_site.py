@@ -119,7 +119,7 @@ def test_lock_comes_first_in_the_reference_and_its_sentence_before_its_signature
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
     class Silent(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None: ...
+        def log_message(self, *said: Any) -> None: ...
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Silent, directory=str(site))) as server:
         thread = threading.Thread(target=server.serve_forever)
