@@ -2,8 +2,9 @@
 
     python .docs/make.py [FOLDER]
 
-Writes HTML into build/docs or the folder named, with `llms.txt`, its Markdown and its pictures beside it. Needs the group
-`docs`. The reference has a page for each public class and function of the package, and for each public module below it.
+Writes HTML into build/docs or the folder named, with `llms.txt`, the Markdown and the pictures beside it. Needs the
+group `docs`. The reference has a page for each public class and function of the package, and for each public module
+below it.
 """
 
 import inspect
