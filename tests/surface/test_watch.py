@@ -59,15 +59,13 @@ def sample() -> Board:
     return board
 
 
-def drawn(width: int, *, inspects: bool = False, svg: bool = False) -> str:
+def drawn(width: int, *, inspects: bool = False) -> str:
     console = Console(
         record=True, width=width, height=24, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     board = sample()
     rows = board.listed()
     console.print(details(board, rows[1], width, 24) if inspects else table(board, rows, width, 24, 1))
-    if svg:
-        return console.export_svg(title="aiolocks watch", unique_id="watch")
     return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
 
 
@@ -267,4 +265,3 @@ if __name__ == "__main__":
     for columns in (80, 120):
         text = f"{drawn(columns)}\n{drawn(columns, inspects=True)}"
         (PICTURES / f"watch-{columns}.txt").write_text(text, encoding="utf-8")
-    (PICTURES / "watch.svg").write_text(drawn(100, svg=True), encoding="utf-8")
