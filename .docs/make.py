@@ -214,7 +214,7 @@ class Source:
         if target not in self.names:  # it is no page, so its text becomes one
             self.names[target] = f"source/{target.lstrip('.')}"
             language = LANGUAGES.get(path.suffix, "text")
-            shown = f"---\norphan: true\n---\n\n# {target}\n\n`````{{code-block}} {language}\n"
+            shown = f"---\norphan: true\n---\n\n# {target}\n\n`````{{code-block}} {language}\n\n"
             self.write(f"{self.names[target]}.md", shown + path.read_text(encoding="utf-8") + "`````\n")
         return f"]({self.names[target]}.md{found[2] or ''})"
 
@@ -241,7 +241,7 @@ class Source:
     def begins(self, name: str) -> str:
         """Return the first sentence of a guide."""
         text = re.sub(r"<!--.*?-->", "", (self.folder / f"{name}.md").read_text(encoding="utf-8"))
-        prose = next(part for part in text.split("\n\n") if re.match(r"\w", part))
+        prose = next(part for part in text.split("\n\n") if re.match(r"[A-Za-z]", part))
         return re.split(r"(?<=\.)\s", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(prose.split())))[0]
 
 
