@@ -56,13 +56,13 @@ REFERENCE = {
         " aiolocks.sync aiolocks.compat",
     ),
     "leases": ("Leases", "Lease Holder Waiter Statistics"),
-    "loops": ("Loops", "Election Once Outcome once"),
+    "loops": ("Loops", "Election Once+once Outcome"),
     "web": ("Web frameworks", "aiolocks.fastapi aiolocks.aiohttp"),
     "testing": ("Testing", "aiolocks.testing*"),
     "events": ("Events", "aiolocks.events aiolocks.otel"),
     "errors": ("Errors", ""),
 }
-"""The groups of the reference: their titles, and what is in them. A `*` stands for the modules below too."""
+"""The groups of the reference: their titles, and their pages. A `*` stands for modules below, a `+` joins two in a page."""
 
 NO_API = {"aiolocks.__main__", "aiolocks.cli"}
 
@@ -133,12 +133,9 @@ def sentence(value: object) -> str:
     return " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split()).rstrip(":.") + "."
 
 
-def contents(caption: str, names: dict[str, str], mark: str = "") -> str:
-    """Return a table of contents for the sidebar, in reST."""
-    lines = "".join(f"   {shown} <{name}>\n" for name, shown in names.items())
-    return f"\n.. toctree::\n   :hidden:\n   :caption: {caption}\n{mark}\n{lines}" if caption else (
-        f"\n.. toctree::\n   :hidden:\n{mark}\n{lines}"
-    )  # fmt: skip
+def contents(names: dict[str, str]) -> str:
+    """Return pages for the sidebar, with their titles."""
+    return "\n.. toctree::\n   :hidden:\n\n" + "".join(f"   {shown} <{name}>\n" for name, shown in names.items())
 
 
 def reference() -> Iterator[tuple[str, str, str]]:
@@ -149,25 +146,27 @@ def reference() -> Iterator[tuple[str, str, str]]:
     left = {*names, *modules} - set(errors)
     here = ".. currentmodule:: aiolocks\n\n"
     for group, (heading, listed) in REFERENCE.items():
-        members: list[str] = []
-        for name in listed.split():
-            found = sorted(one for one in left if one.startswith(name[:-1])) if name.endswith("*") else [name]
-            members += found
-            left -= {*found}
+        members: dict[str, list[str]] = {}
+        for listing in listed.split():
+            name, *more = listing.split("+")
+            below = sorted(one for one in left if one.startswith(name[:-1])) if name.endswith("*") else [name]
+            members |= dict.fromkeys(below, more)
+            left -= {*below, *more}
         text = here + title(heading)
-        for name in members:
+        for name, more in members.items():
             if name in modules:
                 shown = "".join(entry(modules[name], one) for one in public_names(modules[name]))
                 yield name, sentence(modules[name]), title(name) + f".. automodule:: {name}\n\n{shown}"
                 text += f"* :doc:`{name}`: {sentence(modules[name])}\n"
             else:
                 said = sentence(getattr(aiolocks, name))
-                yield name, said, here + title(name) + f"{said}\n\n" + entry(aiolocks, name)
+                shown = "".join(entry(aiolocks, one) for one in (name, *more))
+                yield name, said, here + title(name) + f"{said}\n\n{shown}"
                 text += f"* `{name}`: {said}\n"
         if group == "errors":
             text += "".join(entry(aiolocks, name) for name in errors)
         else:
-            text += contents("", {name: name for name in members})
+            text += contents({name: name for name in members})
         yield group, "", text
     if left:
         sys.exit(f"in no group of the reference: {sorted(left)}")
@@ -178,7 +177,7 @@ def reference() -> Iterator[tuple[str, str, str]]:
             title("Reference")
             + "Every duration is a number of seconds or a `timedelta`.\n\n"
             + "".join(f"* :doc:`{group}`\n" for group in REFERENCE)
-            + contents("", {group: heading for group, (heading, _) in REFERENCE.items()})
+            + contents({group: heading for group, (heading, _) in REFERENCE.items()})
         ),
     )
 

@@ -1,8 +1,10 @@
 """The site builds without a warning, its links lead somewhere, and a browser shows every page as it should be.
 
 What is missing here is named: Sphinx and its theme (the group `docs`), or a Chromium on `PATH`. `.ci/run` has both.
+To see the pages yourself: `AIOLOCKS_SCREENSHOTS=FOLDER .venv/bin/python -m pytest tests/surface/test_site.py`.
 """
 
+import base64
 import functools
 import http.server
 import os
@@ -25,6 +27,9 @@ pytestmark = pytest.mark.rest
 REPOSITORY = Path(__file__).parents[2]
 SITE_VARIABLE = "AIOLOCKS_SITE"
 """Environment variable that names the folder of a site that has been built."""
+
+SCREENSHOTS_VARIABLE = "AIOLOCKS_SCREENSHOTS"
+"""Environment variable that names a folder for a picture of each page."""
 
 WIDTHS = (390, 1280)
 SEARCHED = ("redlock", "rate", "django", "stuck")
@@ -139,7 +144,7 @@ def tab() -> Iterator[Browser]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_page_scrolls_sideways_or_misses_a_picture(width: int, site: Path, address: str, tab: Browser) -> None:
     tab.resize(width)
@@ -149,6 +154,10 @@ def test_no_page_scrolls_sideways_or_misses_a_picture(width: int, site: Path, ad
         wide, broken = tab.run(f"[document.documentElement.scrollWidth, {BROKEN}]")
         if wide > width or broken:
             wrong.append((name, wide, broken))
+        if folder := os.environ.get(SCREENSHOTS_VARIABLE):
+            picture = Path(folder, str(width), name).with_suffix(".png")
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            picture.write_bytes(base64.b64decode(tab.screenshot()))
     assert wrong == []
 
 
