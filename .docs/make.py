@@ -62,7 +62,7 @@ REFERENCE = {
     "events": ("Events", "aiolocks.events aiolocks.otel"),
     "errors": ("Errors", ""),
 }
-"""The groups of the reference: their titles, and their pages. A `*` stands for modules below, a `+` joins two in a page."""
+"""The groups of the reference: their titles and pages. A `*` stands for modules below, a `+` joins two in a page."""
 
 NO_API = {"aiolocks.__main__", "aiolocks.cli"}
 
