@@ -145,6 +145,7 @@ def reference() -> Iterator[tuple[str, str, str]]:
     errors = [name for name in names if is_error(getattr(aiolocks, name))]
     left = {*names, *modules} - set(errors)
     here = ".. currentmodule:: aiolocks\n\n"
+    overview = ""
     for group, (heading, listed) in REFERENCE.items():
         members: dict[str, list[str]] = {}
         for listing in listed.split():
@@ -163,6 +164,7 @@ def reference() -> Iterator[tuple[str, str, str]]:
                 shown = "".join(entry(aiolocks, one) for one in (name, *more))
                 yield name, said, here + title(name) + f"{said}\n\n{shown}"
                 text += f"* `{name}`: {said}\n"
+        overview += f"* :doc:`{group}`: {', '.join(f'`{name}`' for name in members or errors)}\n"
         if group == "errors":
             text += "".join(entry(aiolocks, name) for name in errors)
         else:
@@ -176,7 +178,7 @@ def reference() -> Iterator[tuple[str, str, str]]:
         (
             title("Reference")
             + "Every duration is a number of seconds or a `timedelta`.\n\n"
-            + "".join(f"* :doc:`{group}`\n" for group in REFERENCE)
+            + overview
             + contents({group: heading for group, (heading, _) in REFERENCE.items()})
         ),
     )
