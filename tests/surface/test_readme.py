@@ -27,8 +27,11 @@ BLOCK = re.compile(r"^(<!-- run: fragment -->\n)?```python\n(.*?)^```$", re.MULT
 SLOW = re.compile(r"^Executing <.*> took [\d.]+ seconds\n", re.MULTILINE)
 """What asyncio's debug mode says of a step that took 0.1 s: a busy machine is nobody's fault."""
 
-LOSS = re.compile(r"^.*; stop acting on it\n", re.MULTILINE)
-"""The warning of a lost lease, which a program without a logging configuration prints to stderr."""
+LOGGED = re.compile(
+    r"^.*(?:; stop acting on it|; it is tried again for .*|request refused: Redis could not be asked .*)\n",
+    re.MULTILINE,
+)
+"""The warnings of a lost lease and of an outage, which a program without a logging configuration prints to stderr."""
 
 FRAME = """
 import asyncio
@@ -75,7 +78,7 @@ def run(program: str, place: str, server: RedisServer) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=30
     )
-    said = LOSS.sub("", SLOW.sub("", done.stderr))
+    said = LOGGED.sub("", SLOW.sub("", done.stderr))
     assert (done.returncode, said) == (0, ""), place
 
 
