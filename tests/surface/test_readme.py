@@ -76,7 +76,7 @@ def run(program: str, place: str, server: RedisServer) -> None:
     """Run a program with this Redis, as with the one on localhost; it must end well and without a warning."""
     program = program.replace("Redis()", f"Redis.from_url({server.url!r})").replace("redis://localhost", server.url)
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=30
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, timeout=50
     )
     said = LOGGED.sub("", SLOW.sub("", done.stderr))
     assert (done.returncode, said) == (0, ""), place
