@@ -172,16 +172,9 @@ def reference() -> Iterator[tuple[str, str, str]]:
         yield group, "", text
     if left:
         sys.exit(f"in no group of the reference: {sorted(left)}")
-    yield (
-        "index",
-        "",
-        (
-            title("Reference")
-            + "Every duration is a number of seconds or a `timedelta`.\n\n"
-            + overview
-            + contents({group: heading for group, (heading, _) in REFERENCE.items()})
-        ),
-    )
+    groups = contents({group: heading for group, (heading, _) in REFERENCE.items()})
+    said = "Every duration is a number of seconds or a `timedelta`."
+    yield "index", "", here + title("Reference") + f"{said}\n\n{overview}{groups}"
 
 
 def guides() -> dict[str, tuple[str, str]]:
