@@ -83,6 +83,7 @@ def test_each_guarantee_and_each_limit_is_one_sentence_with_one_proof(heading: s
     assert list(found) == numbers
     for number, (says, *_, proof) in found.items():
         assert says.endswith("."), number
+        assert ". " not in says, number
         assert len(re.findall(r"\]\(\.\./tests/[^)]+\.py\)", proof)) == 1, number
 
 

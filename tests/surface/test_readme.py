@@ -22,7 +22,11 @@ pytestmark = pytest.mark.rest
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted(f".docs/{page.name}" for page in (REPOSITORY / ".docs").glob("*.md"))
 DOCUMENTS = ["README.md", "examples/README.md", "examples/OPERATING.md", *PAGES]
-FOR_CONTRIBUTORS = ["tests/README.md", ".bench/README.md", "aiolocks/ARCHITECTURE.md"]
+FOR_CONTRIBUTORS = [
+    ".bench/README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md", "CHANGELOG.md", "aiolocks/ARCHITECTURE.md",
+    "tests/README.md",
+]  # fmt: skip
+
 BLOCK = re.compile(r"^(<!-- run: fragment -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW = re.compile(r"^Executing <.*> took [\d.]+ seconds\n", re.MULTILINE)
 """What asyncio's debug mode says of a step that took 0.1 s: a busy machine is nobody's fault."""
@@ -110,6 +114,7 @@ def test_what_runs_on_sqlite_by_sqlalchemy_runs_on_postgresql_too(database: str,
 
 
 COMMAND = re.compile(r"^\.venv/bin/aiolocks (?!demo|bench|completion)(.*)$", re.MULTILINE)
+IN_A_SENTENCE = re.compile(r"`aiolocks ([a-z]+(?: [^`…]*)?)`")
 OTHER_COMMANDS = re.compile(
     r"python3 -m venv|(\.venv/bin/)?pip (install|wheel) |export AIOLOCKS_URL=|PYTHONASYNCIODEBUG=1 |git worktree add |"
     r"\.venv/bin/python (-m|\.bench)|\.venv/bin/aiolocks "
@@ -133,11 +138,20 @@ def test_each_line_for_a_shell_is_a_command_that_tests_know() -> None:
     assert [line for line in shell_lines() if not OTHER_COMMANDS.match(line[1])] == []
 
 
+def commands() -> list[str]:
+    """Return what the pages show behind `aiolocks`: in blocks for a shell, and in sentences."""
+    in_blocks = {found[1] for _, line in shell_lines() if (found := COMMAND.match(line))}
+    in_sentences = {one for page in DOCUMENTS for one in IN_A_SENTENCE.findall(prose(page)) if " " in one}
+    return sorted(in_blocks | in_sentences)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_each_command_of_aiolocks_that_a_page_shows_is_right(server: RedisServer) -> None:
-    commands = sorted({found[1] for _, line in shell_lines() if (found := COMMAND.match(line))})
-    assert len(commands) > 5
-    for command in commands:
-        words = shlex.split(command.replace("redis://localhost", server.url), comments=True)
+    assert len(commands()) > 15
+    for command in commands():
+        command = re.sub(r"redis://(localhost|HOST/1)", server.url, command).replace("COMMAND", "true")
+        words = shlex.split(command.replace("NAME", "orders:42").replace(" N", " 5"), comments=True)
         words = ["true" if word.endswith(".sh") else word for word in words] + ["--once"] * (words[0] == "watch")
         done = subprocess.run(
             [sys.executable, "-m", "aiolocks", *words],
@@ -168,6 +182,20 @@ def test_the_readme_is_read_in_one_go() -> None:
     assert len(lines) <= 250, f"{len(lines)} lines: what few readers need belongs on another page"
     cells = [cell.strip() for line in lines if line.startswith("|") for cell in line.strip("|").split(" | ")]
     assert [cell for cell in cells if len(cell) > 120] == []
+
+
+@pytest.mark.smoke
+def test_a_step_of_the_tutorial_has_three_new_lines_at_most() -> None:
+    steps = BLOCK.findall((REPOSITORY / ".docs" / "tutorial.md").read_text(encoding="utf-8"))
+    assert len(steps) == 8
+    assert all(program.count("# new") <= 3 for _, program in steps)
+
+
+@pytest.mark.smoke
+def test_how_it_works_has_four_steps_and_200_words_at_most() -> None:
+    text = (REPOSITORY / ".docs" / "how-it-works.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^\d\. ", text, re.MULTILINE)) == 4
+    assert len(text.split()) <= 200
 
 
 FORBIDDEN = re.compile(
