@@ -209,7 +209,7 @@ class Source:
             self.names[target] = f"source/{target.lstrip('.')}"
             language = LANGUAGES.get(path.suffix, "text")
             shown = f"---\norphan: true\n---\n\n# {target}\n\n`````{{code-block}} {language}\n\n"
-            self.write(f"{self.names[target]}.md", shown + path.read_text(encoding="utf-8") + "`````\n")
+            self.write(f"{self.names[target]}.md", shown + path.read_text(encoding="utf-8").rstrip() + "\n`````\n")
         return f"]({self.names[target]}.md{found[2] or ''})"
 
     def guide(self, name: str, file: str) -> None:
@@ -225,8 +225,7 @@ class Source:
     def sidebar(self) -> str:
         shown = ""
         for caption, pages in GUIDES.items():
-            there = {name: heading for name, (heading, file) in pages.items() if REPOSITORY.joinpath(file).exists()}
-            lines = "".join(f"{heading} <{name}>\n" for name, heading in there.items())
+            lines = "".join(f"{heading} <{name}>\n" for name, (heading, _) in pages.items())
             shown += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{lines}```\n"
             if caption == "Guides":
                 shown += "\n```{toctree}\n:hidden:\n:caption: Reference\n\nreference/index\n```\n"
@@ -246,9 +245,8 @@ def main(folder: str = str(REPOSITORY / "build" / "docs")) -> int:
         source = Source(Path(made))
         listed = f"# aiolocks\n\n> {inspect.getdoc(aiolocks)}\n\n## Guides\n\n"
         for name, (heading, file) in guides().items():
-            if REPOSITORY.joinpath(file).exists():
-                source.guide(name, file)
-                listed += f"- [{heading}]({name}.md): {source.begins(name)}\n"
+            source.guide(name, file)
+            listed += f"- [{heading}]({name}.md): {source.begins(name)}\n"
         listed += "\n## Reference\n\n"
         for name, said, text in reference():
             source.write(f"reference/{name}.rst", text)
