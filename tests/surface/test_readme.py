@@ -207,9 +207,9 @@ RARE = re.compile(r"\b(one that|that of)\b", re.IGNORECASE)
 
 
 def prose(document: str) -> str:
-    """Return its text without blocks of code."""
+    """Return its text without blocks of code, as one line."""
     text = (REPOSITORY / document).read_text(encoding="utf-8")
-    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return " ".join(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).split())
 
 
 @pytest.mark.smoke
