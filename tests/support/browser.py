@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.support.children import dies_with_us
 
-WITHIN = 20.0
+WITHIN = 60.0
 """Seconds for a page to load, or a script to end."""
 
 
