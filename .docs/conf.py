@@ -1,6 +1,6 @@
-"""How Sphinx makes the API reference; `.docs/make.py` runs it.
+"""How Sphinx makes the site; `.docs/make.py` runs it.
 
-Names in single backticks lead to what they name if that is public, and are plain code otherwise.
+In docstrings, names in single backticks lead to what they name if that is public, and are plain code otherwise.
 """
 
 import asyncio
@@ -19,9 +19,10 @@ logger = logging.getLogger(__name__)
 project = "aiolocks"
 version = release = aiolocks.__version__
 html_show_copyright = False
-html_title = f"aiolocks {release}: API reference"
+html_title = f"aiolocks {release}"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 4  # as repositories show them
 default_role = "py:obj"
 add_module_names = False
 maximum_signature_line_length = 90
@@ -38,6 +39,7 @@ napoleon_custom_sections = [("Attributes", "params_style")]
 
 smartquotes = False  # "cancel" is a value
 html_theme = "furo"
+html_static_path = html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
@@ -54,6 +56,9 @@ _SHOWN = {
     f"~aiolocks._engine.must_await.MustAwait[{_LEASE} | None]": f"{_LEASE} | None",
     "~aiolocks._engine.lease.Hold": f"~contextlib.AbstractAsyncContextManager[{_LEASE}]",
 }
+
+_INTERNAL = {r"(?<== )_\w+(?=[,)])": "...", r": (~?\w+\.)*Unpack\[[^]]*\]": ""}
+"""Defaults and types that only our modules name."""
 
 _NOT_FOR_USERS = {"family"}
 
@@ -92,7 +97,13 @@ def _skip(app: Any, what: str, name: str, member: Any, skip: bool, options: Any)
 
 
 def _plain_text(app: Any, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
-    """Keep napoleon from taking what stands before a colon in the docstring of an attribute for its type."""
+    """Leave out the sentence that stands before the signature already.
+
+    And keep napoleon from taking what stands before a colon in the docstring of an attribute for its type.
+    """
+    if name == f"aiolocks.{app.env.docname.removeprefix('reference/')}" and what != "module" and "" in lines:
+        end = lines.index("")
+        lines[:end] = ["::"] if lines[end - 1].endswith("::") else []
     if what in ("attribute", "data", "property"):
         lines[:0] = ["..", ""]  # a comment
 
@@ -101,12 +112,14 @@ def _signature(app: Any, what: str, name: str, member: Any, options: Any, given:
     """Write signatures as a caller has it: no types that only our modules know."""
     for ours, shown in _SHOWN.items():
         given, returned = given and given.replace(ours, shown), returned and returned.replace(ours, shown)
+    for ours, shown in _INTERNAL.items():
+        given = given and re.sub(ours, shown, given)
     return given, returned
 
 
 def _warn_of_quotes(app: Any, document: Any) -> None:
     """Nothing is quoted in docstrings: what looks so is code without a "::" before it."""
-    for quote in document.findall(nodes.block_quote):
+    for quote in document.findall(nodes.block_quote) if app.env.docname.startswith("reference/") else ():
         logger.warning("indented, but no code and no list: %r", quote.astext()[:60], location=quote)
 
 

@@ -1,4 +1,4 @@
-"""Locks for synchronous code and threads: the asynchronous ones, run in the event loop of `_threads`.
+"""Locks for synchronous code and threads: the asynchronous ones, run in the event loop of a background thread.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Start an APScheduler on each machine, and do each scheduled run once: the machine that comes first does it.
+"""Start an APScheduler on each machine, and do each scheduled run once: the first machine does it.
 
     python examples/apscheduler_once.py
 

@@ -1,4 +1,4 @@
-"""Skip a job of arq while another job of its kind runs, on whatever worker.
+"""arq: skip a job while the same job is running on any worker.
 
     python examples/arq_jobs.py
 

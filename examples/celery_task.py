@@ -1,4 +1,4 @@
-"""Import each shop once at a time with Celery: while one worker process imports it, a second task is retried later.
+"""Import each shop in one Celery task at a time: while one worker process imports it, a second task is retried later.
 
     python examples/celery_task.py
 

@@ -1,4 +1,4 @@
-"""Let an order be paid by one request at a time: a second one is told 423 Locked, and when to come back.
+"""Let an order be paid by one request at a time: a second one gets 423 Locked and a Retry-After.
 
     python examples/fastapi_orders.py
 

@@ -1,4 +1,4 @@
-"""Let a database refuse a holder that comes too late: a fencing token beside the data, and one condition in the UPDATE.
+"""Let a database refuse a late holder: a fencing token beside the data, and one condition in the UPDATE.
 
     python examples/fencing_sqlite.py
 

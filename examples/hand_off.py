@@ -1,4 +1,4 @@
-"""Take a lock in a web handler and let a worker go on with it: nobody comes in between.
+"""Take a lock in a web handler and let a worker go on with it: no other process gets it in between.
 
     python examples/hand_off.py
 
@@ -31,7 +31,7 @@ async def handler(redis_url: str) -> int | None:
 
 async def worker(redis_url: str, earlier: int) -> None:
     async with LockManager.from_url(redis_url) as locks:
-        text, again = await locks.client.lrange(JOBS, 0, 1)  # whoever reads it owns the lease: keep it out of logs
+        text, again = await locks.client.lrange(JOBS, 0, 1)  # its reader owns the lease: keep it out of logs
         await locks.client.delete(JOBS)
         async with await locks.lock(ORDER).adopt(text) as lease:
             assert lease.fencing_token > earlier

@@ -1,4 +1,4 @@
-"""Hand leadership over without a gap: a leader that is told to end finishes its step, and the next one leads at once.
+"""Hand leadership over without a gap: a leader that gets SIGTERM finishes its step, and the next one leads at once.
 
     python examples/leader_handover.py
 

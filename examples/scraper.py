@@ -1,4 +1,4 @@
-"""Scrape a site that bears a load of 6 with a fleet that shares 6 permits; heavy pages take up to 3 of them.
+"""Scrape a site that can serve a load of 6 with a fleet that shares 6 permits; heavy pages take up to 3 of them.
 
     python examples/scraper.py
 

@@ -1,4 +1,4 @@
-"""Sell what there is and no more, without a lock: read with a version, write if it is unchanged, else compute anew.
+"""Sell what there is and no more, without a lock: read with a version, write if it is unchanged, or compute again.
 
     python examples/tickets.py
 

@@ -168,7 +168,7 @@ def _draw(path: Path, measured: dict[str, tuple[Scenario, Results]], circumstanc
 
         draw(path, measured, "; ".join(f"{name} {value}" for name, value in circumstances.items()))
     except ImportError:
-        print("no picture: matplotlib is missing (pip install -e '.[bench]')", file=sys.stderr)
+        print("no picture: matplotlib is missing (pip install -e . --group bench)", file=sys.stderr)
 
 
 def _failed(results: Results) -> bool:

@@ -27,7 +27,7 @@ _PATIENCE = 240.0
 
 Beside = Callable[[int], AbstractContextManager[None]]
 
-_MISSING = "not installed: pip install -e '.[bench]'"
+_MISSING = "not installed: pip install -e . --group bench"
 
 
 def run_all(

@@ -1,4 +1,4 @@
-"""Each promise of the README has its row of tests in `tests/README.md`, and each fault has tests that name it."""
+"""Each promise has its row of tests in `.docs/guarantees.md`, and each fault has tests that name it."""
 
 import ast
 import re
@@ -10,7 +10,8 @@ import pytest
 from tests.support.cases import one_by_one
 
 REPOSITORY = Path(__file__).parents[2]
-PROOFS = (REPOSITORY / "tests" / "README.md").read_text(encoding="utf-8")
+GUARANTEES = REPOSITORY / ".docs" / "guarantees.md"
+LIMITS = [*(f"L{number}" for number in range(1, 10)), "L10a", "L10b", "L10c", "L11"]
 PROMISES = [f"P{number}" for number in range(1, 15)]
 
 FAULTS = {
@@ -39,10 +40,20 @@ FAULTS = {
 """What the tests break on purpose."""
 
 
-def proofs() -> dict[str, str]:
-    table = PROOFS.split("<!-- proofs -->")[1].split("<!-- /proofs -->")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "](" in line]
-    return {row[0].strip("| "): row[1] for row in rows}
+def rows(table: str) -> dict[str, list[str]]:
+    """Return the cells of each row with a link, by the first of them."""
+    cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines() if "](" in line]
+    return {row[0]: row[1:] for row in cells}
+
+
+def proofs() -> dict[str, list[str]]:
+    return rows(GUARANTEES.read_text(encoding="utf-8").split("<!-- proofs -->")[1].split("<!-- /proofs -->")[0])
+
+
+def section(heading: str) -> dict[str, list[str]]:
+    """Return the rows of the first table below a heading of the page."""
+    text = GUARANTEES.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    return rows(text.partition("\n#")[0])
 
 
 @cache
@@ -59,9 +70,21 @@ def docstrings() -> list[str]:
 @one_by_one("promise", PROMISES)
 def test_the_tests_that_prove_a_promise_exist(promise: str) -> None:
     assert list(proofs()) == PROMISES
-    named = re.findall(r"\]\(([^)]+)\)", proofs()[promise])
+    named = re.findall(r"\]\(([^)]+)\)", proofs()[promise][0])
     assert named
-    assert [path for path in named if not (REPOSITORY / "tests" / path).is_file()] == []
+    assert [path for path in named if not (GUARANTEES.parent / path).is_file()] == []
+
+
+@one_by_one(
+    "heading, numbers", [("What aiolocks guarantees", PROMISES), ("What no lock on Redis can guarantee", LIMITS)]
+)
+def test_each_guarantee_and_each_limit_is_one_sentence_with_one_proof(heading: str, numbers: list[str]) -> None:
+    found = section(heading)
+    assert list(found) == numbers
+    for number, (says, *_, proof) in found.items():
+        assert says.endswith("."), number
+        assert ". " not in says, number
+        assert len(re.findall(r"\]\(\.\./tests/[^)]+\.py\)", proof)) == 1, number
 
 
 @pytest.mark.rest
@@ -71,6 +94,11 @@ def test_every_fault_is_named_by_a_test(fault: str) -> None:
 
 
 def test_the_nightly_command_is_the_one_there_is() -> None:
-    block = PROOFS.split("<!-- nightly-command -->")[1].split("<!-- /nightly-command -->")[0]
+    block = (
+        (REPOSITORY / "tests" / "README.md")
+        .read_text(encoding="utf-8")
+        .split("<!-- nightly-command -->")[1]
+        .split("<!-- /nightly-command -->")[0]
+    )
     assert block.split("```")[1].removeprefix("sh\n").strip() == ".venv/bin/python -m tests.nightly"
     assert (REPOSITORY / "tests" / "nightly.py").is_file()

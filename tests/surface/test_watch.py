@@ -59,15 +59,13 @@ def sample() -> Board:
     return board
 
 
-def drawn(width: int, *, height: int = 24, inspects: bool = False, svg: bool = False) -> str:
+def drawn(width: int, *, height: int = 24, inspects: bool = False) -> str:
     console = Console(
         record=True, width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     board = sample()
     rows = board.listed()
     console.print(details(board, rows[1], width, height) if inspects else table(board, rows, width, height, 1))
-    if svg:
-        return console.export_svg(title="aiolocks watch", unique_id="watch")
     return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
 
 
@@ -240,4 +238,3 @@ if __name__ == "__main__":
     for columns in (80, 120):
         text = f"{drawn(columns)}\n{drawn(columns, inspects=True)}"
         (PICTURES / f"watch-{columns}.txt").write_text(text, encoding="utf-8")
-    (PICTURES / "watch.svg").write_text(drawn(100, svg=True), encoding="utf-8")

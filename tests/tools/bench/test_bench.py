@@ -84,7 +84,7 @@ def test_a_library_that_is_not_installed_is_said_to_be_missing(monkeypatch: pyte
     absent = peers.Peer("absent", "absent", "no_such_package", "none")
     monkeypatch.setitem(peers.PEERS, "absent", absent)
     results = run_all(SCENARIOS["one-task"], TINY, ["absent"], lambda _: None)
-    assert results == {"absent": [Run(remarks=("not installed: pip install -e '.[bench]'",))]}
+    assert results == {"absent": [Run(remarks=("not installed: pip install -e . --group bench",))]}
     assert "not installed" in SCENARIOS["one-task"].report(results, TINY).tables[0]
 
 
