@@ -257,8 +257,7 @@ def explore(machine: type[History], server: RedisServer, *, examples: int, part:
     """Try so many histories, drawn from the seed of the run for this *part*."""
     # No timeout: a busy machine may stand still for longer, and a history is not what judges that.
     with Redis.from_url(server.url, socket_timeout=None) as redis, limited(redis) as clients:
-        seeded = hypothesis.seed(f"{seed_of_run()} {machine.__name__} {part}")
-        drawn = seeded(_on(machine, server, redis, clients))
+        drawn = hypothesis.seed(f"{seed_of_run()} {machine.__name__} {part}")(_on(machine, server, redis, clients))
         run_state_machine_as_test(drawn, settings=settings(SETTINGS, max_examples=examples))
 
 
