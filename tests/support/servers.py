@@ -30,7 +30,7 @@ _LONGEST_DIRECTORY = 60
 """A unix socket's path has at most 107 bytes on Linux, 103 on macOS."""
 
 _PORTS = range(10_000, 20_000)
-"""These, and the buses of a Cluster 10,000 above, are below those that the kernel gives to outgoing connections."""
+"""These, and the buses of a Cluster 10,000 above, are below the ports that the kernel gives to outgoing connections."""
 
 
 class ServerError(RuntimeError):
