@@ -219,8 +219,8 @@ class ScriptMachine(RuleBasedStateMachine):
         if not ticket and not waited:
             self.tickets.pop(asker, None)  # it comes anew: what it was told before says nothing of its place
         self.compare(asker.home, handed, mine)
-        if declares not in (0, limit_before):
-            assert getattr(reply, "limit_before", limit_before) == limit_before
+        told = limit_before if declares not in (0, limit_before) else 0
+        assert getattr(reply, "limit_before", told) == told
         match reply:
             case Granted():
                 assert reply.fence == self.model.holders[asker.who].fence
