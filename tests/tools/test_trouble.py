@@ -19,7 +19,10 @@ pytest_plugins = ["aiolocks.testing.plugin"]
 
 
 async def test_leases_and_waiters_follow_the_clock(locks: LockManager, clock: Clock) -> None:
+    await locks.lock("orders:7", ttl=10, renew=False).acquire()
     async with locks.lock("orders:42", ttl=10) as renewed:
+        await clock.advance(11)
+        assert not await locks.lock("orders:7").locked(), "the server follows too"
         await clock.advance(600)
         assert renewed.held
         assert renewed.remaining() > 5
