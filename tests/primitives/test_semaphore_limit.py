@@ -58,6 +58,16 @@ async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, strang
         await lease.release()
 
 
+async def test_a_process_declares_its_limit_once(client: Redis, stranger: Redis) -> None:
+    """Or each of its requests would take back what a newer deployment or `resize` has put in force."""
+    async with Semaphore(client, "scraper", 1):
+        pass
+    async with Semaphore(stranger, "scraper", 2):
+        pass
+    async with Semaphore(client, "scraper", 1):
+        assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
+
+
 async def test_a_semaphore_is_locked_by_the_limit_in_force(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 3)
     async with semaphore:
