@@ -174,9 +174,6 @@ async def test_a_child_that_waits_for_a_while_gets_it_when_its_parent_lets_go_in
     await got.release()
 
 
-# Losses.
-
-
 async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_any_other(lock: RLock) -> None:
     async def work() -> None:
         await asyncio.sleep(0)
@@ -188,6 +185,9 @@ async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_an
         tasks.append(asyncio.create_task(work(), context=Context()))
         await queued(lock, 2)
     await asyncio.gather(*tasks)
+
+
+# Losses.
 
 
 async def test_a_loss_stops_every_block_once_and_is_an_error_of_the_outermost(lock: RLock, client: Redis) -> None:
