@@ -81,6 +81,9 @@ def _version(name: str, checkout: Path, shelf: Path) -> Version:
         {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTHONSAFEPATH": "1",  # `python -m` would put the working directory, which is this checkout, first
+            # Each its own bytecode: code read from a .pyc file ran 4 % slower than the same, compiled in the process.
+            "PYTHONPYCACHEPREFIX": str(shelf / "bytecode"),
+            "PYTHONDONTWRITEBYTECODE": "",
             PACKAGE_VARIABLE: str(checkout / "aiolocks"),
         },
     )
