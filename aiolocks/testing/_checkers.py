@@ -119,7 +119,8 @@ def check_residue(keys: Mapping[bytes, int]) -> list[str]:
     """C4, for the server: after the last lease and waiter only residue stays, and it expires.
 
     Residue is a fencing token, a semaphore's limit, the newest ticket of a queue, a tombstone, the reason of a
-    revocation, the last answers to a lease's guards, the two marks of a `Versioned`, and what a session has published.
+    revocation, the last answers to a lease's guards, the two marks of a `Versioned`, the outcomes of a `Once`, and what a
+    session has published.
 
     Args:
         keys: Each key of the library with its PTTL, as returned by `keys_left`.
@@ -133,7 +134,7 @@ def check_residue(keys: Mapping[bytes, int]) -> list[str]:
     return wrong
 
 
-_PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|ticket|agreed|[tgr]:[^}]*)\Z", re.DOTALL)
+_PARTS = re.compile(rb"\}[^}:]*:(?:fence|meta|ticket|agreed|kept|newest|[tgr]:[^}]*)\Z", re.DOTALL)
 """Side keys that are residue. The last brace ends the name's tag, and colons in the rest of a path are escaped."""
 
 _SESSION = re.compile(rb"\A[^{]*session:[\w-]{11}\Z", re.DOTALL)
