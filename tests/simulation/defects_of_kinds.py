@@ -7,7 +7,8 @@ def _beside(*modes: str) -> str:
     return "local BESIDE = { " + ", ".join(f"'{each}'" for each in modes) + " }"
 
 
-_RW, _TREE, _SEVERAL, _VOTED = ("rwlock",), ("hierarchy",), ("multilock",), ("redlock",)
+_RW, _TREE = ("rwlock",), ("hierarchy",)
+_SEVERAL, _VOTED = ("multilock",), ("redlock",)
 
 OF_KINDS: dict[str, Defect] = {
     "reader-beside-writer": Defect(
