@@ -7,7 +7,7 @@ prints (on redis://localhost, or the Redis whose URL you append)
     1 import is done, 2 are skipped
 
 arq 0.28 declares redis<6, so it cannot be installed beside aiolocks by name; this program was tried with redis-py 8.1
-and `pip install --no-deps arq`.
+and `pip install --no-deps arq && pip install click`.
 """
 
 import asyncio

@@ -119,8 +119,8 @@ def check_residue(keys: Mapping[bytes, int]) -> list[str]:
     """C4, for the server: after the last lease and waiter only residue stays, and it expires.
 
     Residue is a fencing token, a semaphore's limit, the newest ticket of a queue, a tombstone, the reason of a
-    revocation, the last answers to a lease's guards, the two marks of a `Versioned`, the outcomes of a `Once`, and what a
-    session has published.
+    revocation, the last answers to a lease's guards, the two marks of a `Versioned`, the outcomes of a `Once`, and what
+    a session has published.
 
     Args:
         keys: Each key of the library with its PTTL, as returned by `keys_left`.

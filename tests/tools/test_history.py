@@ -172,7 +172,8 @@ WRITE = b"0123456789abcdef0123456789abcdef:"
 
 RESIDUE = [
     b"lock:{n}:fence", b"lock:{n}:t:token", b"semaphore:{n}:meta", b"hierarchy:{shop}/orders/42:meta",
-    b"once:{n}:kept", b"once:{n}:newest", b"quorum:{n}:agreed", b"lock:{n}:ticket", b"lock:{n}:" + GUARDED, b"semaphore:{n}:" + GUARDED,
+    b"once:{n}:kept", b"once:{n}:newest", b"quorum:{n}:agreed", b"lock:{n}:ticket", b"lock:{n}:" + GUARDED,
+    b"semaphore:{n}:" + GUARDED,
     b"hierarchy:{shop}/orders/42:" + GUARDED, b"versioned:{stock:42}", b"versioned:" + WRITE + b"{stock:42}",
     b"versioned:tagged:user:{42}", b"versioned:tagged:user:{42}:cart", b"versioned:tagged:{42}}:q:x",
     b"versioned:" + WRITE + b"user:{42}:cart",
