@@ -6,8 +6,8 @@ prints (on redis://localhost, or the Redis whose URL you append)
 
     4 imports are done, never two of one shop at once
 
-The workers are processes that Celery forks (its prefork pool). Each begins an event loop of its own at its first lock,
-so the manager is made once, at import time.
+It needs `celery[redis]`. The workers are processes that Celery forks (its prefork pool). Each begins an event loop of
+its own at its first lock, so the manager is made once, at import time.
 """
 
 import os
