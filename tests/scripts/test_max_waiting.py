@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.scripts import older
 from tests.scripts.calls import LIFE, Scripts, Withdrawn, Young, on_server
 from tests.scripts.states import configured, contents, holders, lapse, line, listening, mark
 
@@ -87,6 +88,42 @@ def test_a_newcomer_that_does_not_fit_has_the_room_of_a_waiter_that_does(rwlock:
     rwlock.downgrade("ann", 3, session="away")
     assert [each.who for each in rwlock.queued("cat", most=1).mine] == ["ben"]
     assert line(rwlock) == ["cat"]
+
+
+@pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
+def test_waiters_that_a_refused_newcomer_brings_back_are_served_by_the_next_release(exclusive: Scripts) -> None:
+    """W2: they were passed over, and a release since then has noted that nobody waits."""
+    exclusive.granted("ann", session="away")
+    exclusive.queued("ben")
+    for who, successor in [("ann", "cat"), ("cat", "dan")]:
+        exclusive.release(who, session="away")
+        exclusive.granted(successor, session="away")
+    with listening(exclusive, "home") as inbox:
+        exclusive.full("eve", 1)
+        exclusive.release("dan", session="away")
+        assert [message.who for message in inbox.messages()] == ["ben"]
+
+
+@pytest.mark.parametrize("session", ["home", "away"])
+def test_what_an_older_version_released_is_no_reason_to_refuse(semaphore: Scripts, session: str) -> None:
+    """W21: the holders are counted before a request is refused."""
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("bob")
+    semaphore.queued("ben", session=session)
+    older.release(semaphore, "ann")
+    with listening(semaphore, session):
+        semaphore.granted("eve", most=1)
+
+
+def test_a_token_that_holds_is_never_refused_though_the_hash_was_deleted(semaphore: Scripts) -> None:
+    """P6: its first reply was lost."""
+    semaphore.resize(10)
+    semaphore.granted("ann", permits=2)
+    semaphore.granted("ben", permits=8)
+    semaphore.redis.delete(semaphore.key("meta"))
+    semaphore.granted("ben", permits=8, limit=10)
+    semaphore.queued("cat", session="away", limit=10)
+    semaphore.granted("ann", permits=2, limit=10, most=0)
 
 
 def test_a_withdrawn_or_revoked_token_is_told_so(held: Scripts) -> None:
