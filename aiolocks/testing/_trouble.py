@@ -106,8 +106,9 @@ def outage(locks: "aiolocks.LockManager | aiolocks.sync.LockManager") -> Generat
 
     Connections break, calls under way fail, and new connections are refused. The server keeps its data, and its keys
     expire as usual. Leases, waiters and callers do the same as when a real Redis cannot be reached. A holder works on
-    until its deadline. A waiter waits on for up to its `ttl`, or until its `timeout`. Other calls raise at once, as a
-    client of ``memory://`` does not retry. When the block ends, in whatever way, all of them go on.
+    until its deadline. A waiter waits on for up to its `ttl`, or until its `timeout`. `lease.guard` asks again until
+    its lease ends, for 10 s at most. Other calls raise at once, as a client of ``memory://`` does not retry. When the
+    block ends, in whatever way, all of them go on.
 
     All managers and clients of one ``memory://NAME`` are cut off together. Outages may overlap; the server returns when
     the last one ends. A command of your own that blocks already, such as BLPOP, goes on.
