@@ -131,8 +131,10 @@ class Flight:
         why = f"no outcome within {timeout:g} s" if timeout else "another caller is running"
         if caller.holders:
             why += f"; held by {described(caller.holders, datetime.now(UTC))}"
-        text, ttl = f"once {name!r}: {why}", caller.once._ttl
-        return AcquireTimeoutError(text, name=name, timeout=timeout, retry_after=ttl, holders=caller.holders)
+        text, left = f"once {name!r}: {why}", caller.once._ttl
+        if caller.holders:
+            left = min(left, caller.holders[0].remaining)  # a dead runner's lease is not renewed
+        return AcquireTimeoutError(text, name=name, timeout=timeout, retry_after=left, holders=caller.holders)
 
     async def _end(self, task: "asyncio.Task[None]") -> None:
         """Cancel the task and wait for its end, as a caller that awaits its function would."""

@@ -607,6 +607,20 @@ async def test_timeout_bounds_the_wait_for_others_and_never_the_function(
     assert await there.run(work, timeout=0) == 1
 
 
+async def test_a_caller_that_is_too_late_learns_what_is_left_of_the_runners_lease(
+    client: Redis, stranger: Redis, work: Work
+) -> None:
+    here, there = Once(client, NAME, keep=60, ttl=30), Once(stranger, NAME, keep=60, ttl=30)
+    tasks = await begun(here.run(work), work)
+    await asyncio.sleep(1)
+    with pytest.raises(AcquireTimeoutError) as caught:
+        await there.run(work, timeout=0.5)
+    assert caught.value.retry_after is not None
+    assert 20 < caught.value.retry_after < 29
+    work.let_go.set()
+    await ended(*tasks)
+
+
 async def test_a_caller_that_never_waits_runs_if_nobody_else_does(client: Redis) -> None:
     once = Once(client, NAME, keep=0)
     results = await asyncio.gather(*(once.run(Work(busy=False), timeout=0) for _ in range(3)), return_exceptions=True)
