@@ -164,7 +164,8 @@ async def test_no_token_is_named_in_what_is_said_of_an_odd_answer(one_server: Re
     async with odd_answers(one_server) as (proxy, client):
         lease = await Lock(client, "odd").acquire()
         token = lease.token.encode()
-        proxy.instead = {"lock_renew": b"$%d\r\n%s\r\n" % (len(token), token)}
+        text = b"?" + token  # a text that begins with R is the reason of a revocation, and a token can
+        proxy.instead = {"lock_renew": b"$%d\r\n%s\r\n" % (len(text), text)}
         error = await _error_of(lease.renew)
         proxy.instead = {}
         assert error is not None

@@ -75,7 +75,12 @@ class OddAnswers:
         assert task is not None
         self._tasks.add(task)
         self.connections += 1
-        upstream, to_server = await asyncio.open_unix_connection(self._path)
+        try:
+            upstream, to_server = await asyncio.open_unix_connection(self._path)
+        except BaseException:
+            writer.close()
+            self._tasks.discard(task)
+            raise
         pairing = Pairing()
         answers = asyncio.ensure_future(self._answer(upstream, writer, pairing))
         try:
