@@ -1,6 +1,8 @@
 """The loops of tasks in throughput scenarios: each runs until its time is over."""
 
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from bench.peers import Turn
 
@@ -26,3 +28,14 @@ async def block_loop(turn: Turn, until: float) -> int:
             pairs += 1
         if clock() >= until:
             return pairs
+
+
+def new_block_loop(turn: Turn, until: float) -> Awaitable[int]:
+    """The same with a new lock for each block."""
+    return block_loop(replace(turn, block=turn.new_block), until)
+
+
+LOOPS: dict[str | float, Callable[[Turn, float], Awaitable[int]]] = {
+    "pair": pair_loop, "block": block_loop, "new": new_block_loop,
+}  # fmt: skip
+"""By the style that a case names."""

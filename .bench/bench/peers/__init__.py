@@ -30,6 +30,8 @@ class Turn:
     """The script that releases, where one hands the lock to the next waiter."""
     block: Callable[[], AbstractAsyncContextManager[Any]] | None = None
     """The same as an `async with`, where that is measured too."""
+    new_block: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+    """The same with a lock that is made for this block."""
 
 
 class Client(Protocol):
@@ -139,6 +141,6 @@ PEERS = {
             "async-redis-rate-limiters", "async-redis-rate-limiters", "async_redis_rate_limiters", "rate_limiters",
             semaphore=True,
         ),
-        Peer("floor", "redis", "redis", "floor"),
+        Peer("floor", "hiredis", "hiredis", "floor", pools=False),
     )
 }  # fmt: skip

@@ -1,38 +1,81 @@
-"""The least that a lock on Redis can cost through redis-py's plain client: SET NX PX, and a script that compares and
-deletes. No lease is watched, no order kept; a caller that finds it taken asks again after 10 ms.
+"""The least that a lock on Redis can cost in asyncio: SET NX PX, and a script that compares and deletes.
+
+A bare protocol over hiredis writes the commands of one turn of the event loop at once. There is no queue, no fencing
+token, no renewal and no undo, and a lost connection is not replaced. A caller that finds the lock taken asks again
+after 10 ms.
 """
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Never
+from hashlib import sha1
+from typing import Any, Never
+from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
+import hiredis
 
 from bench.peers import SAFETY, Turn
-from bench.peers.pools import client_of
 
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_RELEASE = b"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_RELEASE_SHA = sha1(_RELEASE).hexdigest()
 _ASK_AGAIN = 0.01
 
 
+class _Link(asyncio.Protocol):
+    """One connection. Replies come in the order of the commands."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader()
+        self._unsent: list[bytes] = []
+        self._unanswered: deque[asyncio.Future[Any]] = deque()
+
+    def ask(self, *command: bytes | str | int) -> asyncio.Future[Any]:
+        if self._transport.is_closing():
+            raise ConnectionError("the connection is lost")
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(hiredis.pack_command(command))  # type: ignore[arg-type]  # its stub knows one element only
+        answer = self._loop.create_future()
+        self._unanswered.append(answer)
+        return answer
+
+    def _flush(self) -> None:
+        self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for answer in self._unanswered:
+            if not answer.done():
+                answer.set_exception(ConnectionError("the connection is lost"))
+
+    def data_received(self, data: bytes) -> None:
+        reader, unanswered = self._reader, self._unanswered
+        reader.feed(data)
+        while (reply := reader.gets()) is not False:
+            answer = unanswered.popleft()
+            if not answer.done():
+                answer.set_result(reply)
+
+
 class _Client:
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-        self._release: AsyncScript = redis.register_script(_RELEASE)
+    def __init__(self, link: _Link) -> None:
+        self._link = link
 
     def lock(self, name: str, ttl: float = SAFETY, **options: Never) -> Turn:
-        ttl_ms = round(1000 * ttl)
+        ask, ttl_ms = self._link.ask, round(1000 * ttl)
 
         async def acquire() -> bytes:
             token = os.urandom(16)
-            while not await self._redis.set(name, token, nx=True, px=ttl_ms):
+            while await ask("SET", name, token, "NX", "PX", ttl_ms) is None:
                 await asyncio.sleep(_ASK_AGAIN)
             return token
 
-        return Turn(acquire, lambda token: self._release(keys=(name,), args=(token,)))
+        return Turn(acquire, lambda token: ask("EVALSHA", _RELEASE_SHA, 1, name, token))
 
     def semaphore(self, name: str, limit: int) -> Turn:
         raise NotImplementedError
@@ -40,5 +83,11 @@ class _Client:
 
 @asynccontextmanager
 async def connect(url: str, connections: int | None) -> AsyncIterator[_Client]:
-    async with client_of(url, connections) as redis:
-        yield _Client(redis)
+    assert connections is None, "one connection"
+    host, _, port = urlsplit(url).netloc.partition(":")
+    transport, link = await asyncio.get_running_loop().create_connection(_Link, host, int(port))
+    try:
+        await link.ask("SCRIPT", "LOAD", _RELEASE)
+        yield _Client(link)
+    finally:
+        transport.close()

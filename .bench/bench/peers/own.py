@@ -26,8 +26,9 @@ class _Client:
         self._redis = redis
 
     def lock(self, name: str, ttl: float = SAFETY, **options: Any) -> Turn:
-        lock = Lock(self._redis, name, ttl=ttl, **options)
-        return Turn(lock.acquire, Lease.release, _fence, load("lock/release").sha, lambda: lock)
+        new = partial(Lock, self._redis, name, ttl=ttl, **options)
+        lock = new()
+        return Turn(lock.acquire, Lease.release, _fence, load("lock/release").sha, lambda: lock, new)
 
     def semaphore(self, name: str, limit: int) -> Turn:
         semaphore = Semaphore(self._redis, name, limit, ttl=SAFETY)

@@ -6,13 +6,21 @@ from typing import cast
 
 from bench.counters import Counters
 from bench.figures import Case, Parameters, Results, Run, ratio
-from bench.loops import block_loop, pair_loop
+from bench.loops import LOOPS
 from bench.peers import PEERS, Client, ReadWriteClient, Turn
 from bench.scale import Scale
 from bench.scenario import Scenario, Server
-from bench.tables import Report, at_least, compared, measured, remarked, table
+from bench.tables import Column, Report, at_least, compared, measured, remarked, table
 
 OWN, OWN_BLOCK = "aiolocks acquire/release", "aiolocks async with"
+
+WAYS: dict[str, Parameters] = {
+    OWN: {"style": "pair"},
+    OWN_BLOCK: {"style": "block"},
+    "aiolocks async with, new Lock": {"style": "new"},
+    "aiolocks async with, Semaphore": {"style": "block", "limit": 10},
+}
+"""How aiolocks is used, by what the tables call it."""
 
 
 def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
@@ -20,26 +28,23 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
     for library in libraries:
         sizes = {"seconds": scale.seconds, "warm_up": scale.warm_up}
         if library == "aiolocks":
-            chosen += [
-                Case(OWN, library, {**sizes, "style": "pair"}),
-                Case(OWN_BLOCK, library, {**sizes, "style": "block"}),
-            ]
+            chosen += [Case(row, library, {**sizes, **how}) for row, how in WAYS.items()]
         else:
             chosen.append(Case(library, library, {**sizes, "style": "pair"}))
     return chosen
 
 
-def _turn(client: Client, parameters: Parameters) -> Turn:
+def turn_of(client: Client, name: str, parameters: Parameters) -> Turn:
     if "mode" in parameters:
-        return cast("ReadWriteClient", client).shared("bench", str(parameters["mode"]))
-    return client.lock("bench")
+        return cast("ReadWriteClient", client).shared(name, str(parameters["mode"]))
+    return client.semaphore(name, int(parameters["limit"])) if "limit" in parameters else client.lock(name)
 
 
 async def measure(library: str, parameters: Parameters, server: Server) -> Run:
-    loop = block_loop if parameters["style"] == "block" else pair_loop
+    loop = LOOPS[parameters["style"]]
     with Counters(server.admin_url) as counters:
         async with PEERS[library].connect(server.url) as client:
-            turn = _turn(client, parameters)
+            turn = turn_of(client, "bench", parameters)
             await loop(turn, time.perf_counter() + float(parameters["warm_up"]))
             before, cpu, begun = counters.read(), time.process_time(), time.perf_counter()
             pairs = await loop(turn, begun + float(parameters["seconds"]))
@@ -55,13 +60,22 @@ async def measure(library: str, parameters: Parameters, server: Server) -> Run:
             )
 
 
+def cpu_columns(results: Results, floor: str) -> list[Column]:
+    """Return the columns of processor times, beside those of the row *floor*."""
+    return [
+        measured("client CPU µs", "client_cpu_us", 1),
+        compared("× floor", "client_cpu_us", lambda _: floor, results),
+        measured("server CPU µs", "server_cpu_us", 1),
+        compared("× floor", "server_cpu_us", lambda _: floor, results),
+    ]
+
+
 def report(results: Results, scale: Scale) -> Report:
     columns = [
         measured("pairs/s", "pairs_per_s"),
         compared("× redis-py", "pairs_per_s", lambda _: "redis-py", results),
         measured("µs/pair", "us_per_pair", 1),
-        measured("client CPU µs", "client_cpu_us", 1),
-        measured("server CPU µs", "server_cpu_us", 1),
+        *cpu_columns(results, "floor"),
         measured("commands", "commands_per_pair", 1),
         remarked(),
     ]

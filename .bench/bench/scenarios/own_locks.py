@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from bench.counters import Counters
 from bench.figures import Case, Parameters, Results, Run, median, ratio, remarks
-from bench.loops import block_loop, pair_loop
+from bench.loops import LOOPS
 from bench.peers import PEERS, POOL
 from bench.scale import Scale
 from bench.scenario import Scenario, Server
+from bench.scenarios.one_task import OWN, OWN_BLOCK, WAYS, cpu_columns, turn_of
 from bench.tables import Bar, Report, at_least, at_most, compared, measured, number, remarked, table
 
 
@@ -28,8 +29,9 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
         sizes: dict[str, str | float] = {"seconds": scale.seconds, "warm_up": scale.warm_up, "tasks": tasks}
         for library in libraries:
             if library == "aiolocks":
-                for label, style in (("aiolocks acquire/release", "pair"), ("aiolocks async with", "block")):
-                    chosen.append(Case(_row(label, tasks), library, {**sizes, "style": style}))
+                chosen += [Case(_row(label, tasks), library, {**sizes, **how}) for label, how in WAYS.items()]
+            elif not PEERS[library].pools:
+                chosen.append(Case(_row(library, tasks), library, {**sizes, "style": "pair"}))
             else:
                 pooled = {**sizes, "style": "pair", "connections": POOL}
                 chosen.append(Case(_row(_pooled(library), tasks), library, pooled))
@@ -40,10 +42,10 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
 async def measure(library: str, parameters: Parameters, server: Server) -> Run:
     tasks = int(parameters["tasks"])
     connections = int(parameters["connections"]) if "connections" in parameters else None
-    loop = block_loop if parameters["style"] == "block" else pair_loop
+    loop = LOOPS[parameters["style"]]
     with Counters(server.admin_url) as counters:
         async with PEERS[library].connect(server.url, connections) as client:
-            turns = [client.lock(f"bench:{task}") for task in range(tasks)]
+            turns = [turn_of(client, f"bench:{task}", parameters) for task in range(tasks)]
 
             async def run(seconds: float) -> list[int | BaseException]:
                 until = time.perf_counter() + seconds
@@ -82,8 +84,7 @@ def report(results: Results, scale: Scale) -> Report:
             compared(f"× redis-py, {POOL} connections", "pairs_per_s", lambda _, base=base: base, results),  # type: ignore[misc]
             measured("took s", "took_s", 1),  # longer than planned where locks were left behind and had to lapse
             measured("connections", "connections"),
-            measured("client CPU µs", "client_cpu_us", 1),
-            measured("server CPU µs", "server_cpu_us", 1),
+            *cpu_columns(results, _row("floor", tasks)),
             remarked(),
         ]
         tables.append(table("library", columns, results, [row for row in results if row.endswith(_row("", tasks))]))
@@ -92,7 +93,7 @@ def report(results: Results, scale: Scale) -> Report:
 
 def _bars(results: Results, tasks: int) -> list[Bar]:
     base = _row(_pooled("redis-py"), tasks)
-    by_hand, by_block = _row("aiolocks acquire/release", tasks), _row("aiolocks async with", tasks)
+    by_hand, by_block = _row(OWN, tasks), _row(OWN_BLOCK, tasks)
     own = [*results.get(by_hand, ()), *results.get(by_block, ())]
     connections = [most for row in (by_hand, by_block) if (most := median(results, row, "connections")) is not None]
     met = f"{number(tasks)} tasks, own locks, one default client: "
