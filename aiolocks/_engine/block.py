@@ -77,26 +77,25 @@ class Block:
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._state.context.loop
 
-    async def leave(self, exc: BaseException | None, frame: FrameType) -> None:
-        """End the block that *frame* leaves; *exc* is the exception that leaves its body, if any."""
+    async def leave(self, exc: BaseException | None, frame: FrameType | None) -> None:
+        """End the block. *exc* is the exception that leaves its body, if any; see `frame_left` for *frame*."""
         state, body, leaving = self._state, self._body, exc
         if body is None:
             raise RuntimeError("this block was left already")
         context = state.context
         now = context.clock()
-        waits = not isinstance(exc, GeneratorExit) or may_wait(frame, exc)
+        waits = not isinstance(exc, GeneratorExit) or frame is None or may_wait(frame, exc)
         body.leave()
         self._body = None
         valid = state.leave(now)  # P11: renewal has stopped before the release is sent
+        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
+        self._lease = None
         if state.task is not None:
             state.unlist()
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
             state.release_on_server(now, None, self._check)
-            self._lease = None
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
-        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
-        self._lease = None
         if not valid:
             state.unlist()  # `end` may just have recorded a `Loss`: the block reports that itself
             context.schedule_idle_close()
@@ -159,9 +158,9 @@ def may_wait(frame: FrameType, leaving: GeneratorExit) -> bool:
     return not any(passed.f_code.co_flags & CO_COROUTINE for passed, _ in traceback.walk_tb(leaving.__traceback__))
 
 
-def calling_frame() -> FrameType:
-    """Return the frame of the `async with` whose method calls this; see `may_wait`."""
-    return sys._getframe(2)  # `inspect` takes ten times as long
+def frame_left(exc: BaseException | None) -> FrameType | None:
+    """Return the frame of the `async with` whose method calls this, if *exc* is one for which `may_wait` asks."""
+    return sys._getframe(2) if isinstance(exc, GeneratorExit) else None  # `inspect` takes ten times as long
 
 
 def as_coroutine(coroutine: Coroutine[Any, Any, T]) -> "CoroutineType[Any, Any, T]":
@@ -180,11 +179,10 @@ class ExitHandle(Block):
     Its state is `_claimed`, and then that of the block. Invariant: it is claimed once at most.
     """
 
-    __slots__ = ("__weakref__", "_claimed", "_owner", "_type")
+    __slots__ = ("__weakref__", "_claimed", "_owner")
 
-    def __init__(self, owner: "SharedContextManager[Any] | None", kind: type) -> None:
+    def __init__(self, owner: "SharedContextManager[Any] | type[SharedContextManager[Any]]") -> None:
         self._owner = owner
-        self._type = kind
         self._claimed = self._opened = False
         self._body = None
         try:
@@ -194,29 +192,38 @@ class ExitHandle(Block):
 
     def claim(self, owner: "SharedContextManager[Any]") -> bool:
         """Claim this handle for the block that *owner* opens. False if it is taken, or another task looked it up."""
-        if self._claimed or self._task is not current_task():
+        task = self._task
+        if self._claimed or task is not current_task():
             return False
-        if self._owner is not owner and (self._owner is not None or self._type is not type(owner)):
-            return False
+        if self._owner is not owner:
+            if self._owner is not type(owner):
+                return False
+            self._owner = owner
         self._claimed = True
-        self._owner = owner
         # equivalent: constant, without a task nothing is cancelled
-        self._before = 0 if self._task is None else self._task.cancelling()
+        self._before = 0 if task is None else task.cancelling()
         return True
 
-    def __call__(self, *args: Any) -> "CoroutineType[Any, Any, None]":
+    def __call__(self, *args: Any) -> Coroutine[Any, Any, None]:
         """Leave the block. A handle that was looked up on the class gets the object as its first argument."""
-        *owner, _, exc, _ = args
+        exc: BaseException | None = args[-2]
+        if self._body is not None:
+            if isinstance(exc, GeneratorExit):
+                return _left_by(self, exc, sys._getframe(1))
+            return self.leave(exc, None)
+        if self._opened:
+            raise RuntimeError(f"{self._owner!r}: this block was left already")
+        owner = args[0] if len(args) > 3 else self._owner
         frame = sys._getframe(1)
-        block: Block = self
-        if self._body is None:
-            if self._opened:
-                raise RuntimeError(f"{self._owner!r}: this block was left already")
-            block = cast("SharedContextManager[Any]", owner[0] if owner else self._owner)._take_kept()
-            frame = frame.f_back or frame  # the frame of the `async with` around the class which calls this
-        if isinstance(exc, GeneratorExit) and _running_loop() is not block.loop:
-            return as_coroutine(_nothing())  # destroyed after its loop: nothing can be sent any more
-        return as_coroutine(block.leave(exc, frame))
+        # the frame of the `async with` around the class which calls this
+        return _left_by(cast("SharedContextManager[Any]", owner)._take_kept(), exc, frame.f_back or frame)
+
+
+def _left_by(block: Block, exc: BaseException | None, frame: FrameType) -> Coroutine[Any, Any, None]:
+    """Leave *block* out of *frame*."""
+    if isinstance(exc, GeneratorExit) and _running_loop() is not block.loop:
+        return _nothing()  # destroyed after its loop: nothing can be sent any more
+    return block.leave(exc, frame)
 
 
 @final
@@ -239,8 +246,8 @@ class KeptBlock(Block):
 class ExitHandles:
     """The descriptor `__aexit__`."""
 
-    def __get__(self, owner: "SharedContextManager[Any] | None", kind: type) -> ExitHandle:
-        handle = ExitHandle(owner, kind)
+    def __get__(self, owner: "SharedContextManager[Any] | None", kind: "type[SharedContextManager[Any]]") -> ExitHandle:
+        handle = ExitHandle(kind if owner is None else owner)
         _newest.handle = weakref.ref(handle)
         return handle
 

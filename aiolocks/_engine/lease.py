@@ -17,7 +17,7 @@ from .._core.guard_commands import Command, Reply
 from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
-from .block import Block, as_coroutine, calling_frame, current_task
+from .block import Block, as_coroutine, current_task, frame_left
 from .guard import guard
 from .lease_state import LeaseState
 from .note import change_note
@@ -310,7 +310,7 @@ class Lease(NameHints):
         block, self._block = self._block, None
         if block is None:
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
-        return as_coroutine(block.leave(exc, calling_frame()))
+        return as_coroutine(block.leave(exc, frame_left(exc)))
 
     if not TYPE_CHECKING:  # type checkers know without it
         __enter__ = __exit__ = entered_without_async
@@ -387,10 +387,10 @@ class Hold:
         Raises:
             LeaseLostError: It was lost, `on_lost` is "cancel", and the body raised no exception of its own.
         """
-        return self.leave(exc, calling_frame())
+        return self.leave(exc, frame_left(exc))
 
-    def leave(self, exc: BaseException | None, frame: FrameType) -> "CoroutineType[Any, Any, None]":
-        """End the block that *frame* leaves."""
+    def leave(self, exc: BaseException | None, frame: FrameType | None) -> "CoroutineType[Any, Any, None]":
+        """End the block; see `Block.leave`."""
         block, self._block = self._block, None
         if block is None:
             raise RuntimeError("this hold was left already")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTupl
 
 from .._core.background import T_co, Wrapped
 from .._core.hints import mark_coroutine_function
-from .block import calling_frame
+from .block import frame_left
 from .lease import Hold, Lease
 
 P = ParamSpec("P")
@@ -122,7 +122,7 @@ class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
     ) -> "CoroutineType[Any, Any, None]":
         if self._hold is None:
             raise RuntimeError("this block was not entered")
-        return self._hold.leave(exc, calling_frame())
+        return self._hold.leave(exc, frame_left(exc))
 
     def __repr__(self) -> str:
         return f"<Acquiring of {self._of!r}>"
