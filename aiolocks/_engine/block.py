@@ -21,11 +21,16 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
-from .cancellation import BodyTask
-from .holdings import Task
+from .cancellation import Cancellation, scopes_of
+from .holdings import Base, Task
 from .lease_state import LeaseState
 from .release import GRACE, Release
 from .validity import GONE_FROM_SERVER
+
+if TYPE_CHECKING:
+    import anyio
+
+    from .context import Grantor
 
 T = TypeVar("T")
 
@@ -35,7 +40,88 @@ _MAX_UNANSWERED = 4096
 """Maximum number of unanswered releases in one session. Beyond it, leaving a block waits even with
 `wait_release=False`. About 1 MB of commands that Redis has not read."""
 
+_WARN_AFTER = 1.0
+"""Seconds from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
+`asyncio.run` leave such blocks within that time."""
+
 _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
+
+
+@final
+class BodyTask:
+    """The task inside one block, from the entry of the block until it is left.
+
+    Its state is `task`, `over`, and `_cancellation`, which a loss begins. It must not refer to the `Lease` or the
+    `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
+    """
+
+    __slots__ = ("_before", "_cancellation", "_grantor", "_scopes", "names", "over", "permits", "task")
+
+    def __init__(self, task: Task | None, before: int, grantor: "Grantor", base: Base, permits: int) -> None:
+        """Note that *task* is inside. *before* is its `cancelling()` when it began to enter."""
+        self.task = task
+        self.names: tuple[bytes, ...] = base if isinstance(base, tuple) else (base,)
+        self.permits = permits
+        self.over = False
+        """The task is not inside any more, or its lease is over: it can take the name again."""
+        self._before = before
+        self._grantor = grantor
+        self._cancellation: Cancellation | None = None
+        self._scopes: tuple[anyio.CancelScope, ...] = ()
+        """The scopes around the block, whose shields do not count."""
+        if task is not None:
+            self._scopes = scopes_of(task)
+            grantor.context.holdings.enter(task, self)
+
+    def no_longer_inside(self) -> None:
+        """Note that the lease is over, so that the task can take the name again."""
+        if self.task is not None:
+            self._grantor.context.holdings.leave(self.task, self, closes=False)
+        self.over = True
+
+    def stop(self) -> None:
+        """Cancel the task until it has left the block, because the lease is lost."""
+        if self.task is None or self.task.done():
+            log.error(
+                "%s %r: the lease is lost, but the task that entered its block has ended, so the body cannot be "
+                "cancelled. The block will raise LeaseLostError when it is left. Enter the block in the task that does "
+                "the work",
+                self._grantor.kind, self._grantor.name,
+            )  # fmt: skip
+        else:
+            what = f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost"
+            self._cancellation = Cancellation(self.task, self._before, self._scopes, what)
+
+    def task_ended(self) -> None:
+        """Note that the task has ended while the block is open."""
+        self.task = None
+        if self._cancellation is not None:
+            self._cancellation.end()
+        loop = self._grantor.context.loop
+        if not self.over and not loop.is_closed():  # equivalent: and/or, the warning looks at that itself
+            loop.call_later(_WARN_AFTER, self._warn)
+
+    def leave(self) -> None:
+        """Stop cancelling, and take the sent cancellations back."""
+        if self.task is not None:
+            self._grantor.context.holdings.leave(self.task, self, closes=True)
+        self.over = True
+        if self._cancellation is not None:
+            self._cancellation.take_back()
+
+    async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
+        """After `leave`, return the exception that leaves the block: *exc* without our own cancellation."""
+        if self._cancellation is None:
+            return exc
+        return await self._cancellation.sort_out(exc, may_wait=may_wait)
+
+    def _warn(self) -> None:
+        if not self.over:
+            log.warning(
+                "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
+                "the body cannot be cancelled. Enter the block in the task that does the work",
+                self._grantor.kind, self._grantor.name,
+            )  # fmt: skip
 
 
 class Block:
@@ -88,14 +174,15 @@ class Block:
         body.leave()
         self._body = None
         valid = state.leave(now)  # P11: renewal has stopped before the release is sent
-        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
-        self._lease = None
         if state.task is not None:
             state.unlist()
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
             state.release_on_server(now, None, self._check)
+            self._lease = None
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
+        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
+        self._lease = None
         if not valid:
             state.unlist()  # `end` may just have recorded a `Loss`: the block reports that itself
             context.schedule_idle_close()

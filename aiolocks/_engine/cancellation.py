@@ -1,4 +1,4 @@
-"""The task that runs the body of a block. When the lease is lost, the task is cancelled until it has left the block.
+"""Cancels the task in a block whose lease is lost, until it has left the block.
 
 It uses `Task.cancel` and `uncancel`, as `asyncio.timeout` does. An anyio scope would have to be left innermost first,
 and exit stacks and generators leave blocks in any order. P12: the task leaves the block with as many cancellation
@@ -6,19 +6,13 @@ requests as others have made, and none of ours.
 """
 
 import asyncio
-import logging
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import Any, cast, final
 
 import anyio
 
-from .holdings import Base, Task
-
-if TYPE_CHECKING:
-    from .context import Grantor
-
-log = logging.getLogger("aiolocks")
+from .holdings import Task
 
 _PAUSE = 0.001
 """Seconds before a task that cannot be cancelled yet is checked again. Also the first pause between repeated
@@ -31,87 +25,6 @@ _IN_A_ROW = 3
 """Number of cancellations sent in consecutive turns of the loop. `asyncio.wait_for` before Python 3.12 swallows a
 cancellation that comes when its future is done, and redis-py writes with it: with single cancellations, a body of
 commands in a loop went on for seconds."""
-
-_WARN_AFTER = 1.0
-"""Seconds from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
-`asyncio.run` leave such blocks within that time."""
-
-
-@final
-class BodyTask:
-    """The task inside one block, from the entry of the block until it is left.
-
-    Its state is `task`, `over`, and `_cancellation`, which a loss begins. It must not refer to the `Lease` or the
-    `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
-    """
-
-    __slots__ = ("_before", "_cancellation", "_grantor", "_scopes", "names", "over", "permits", "task")
-
-    def __init__(self, task: Task | None, before: int, grantor: "Grantor", base: Base, permits: int) -> None:
-        """Note that *task* is inside. *before* is its `cancelling()` when it began to enter."""
-        self.task = task
-        self.names: tuple[bytes, ...] = base if isinstance(base, tuple) else (base,)
-        self.permits = permits
-        self.over = False
-        """The task is not inside any more, or its lease is over: it can take the name again."""
-        self._before = before
-        self._grantor = grantor
-        self._cancellation: Cancellation | None = None
-        self._scopes: tuple[anyio.CancelScope, ...] = ()
-        """The scopes around the block, whose shields do not count."""
-        if task is not None:
-            self._scopes = _scopes(task)
-            grantor.context.holdings.enter(task, self)
-
-    def no_longer_inside(self) -> None:
-        """Note that the lease is over, so that the task can take the name again."""
-        if self.task is not None:
-            self._grantor.context.holdings.leave(self.task, self, closes=False)
-        self.over = True
-
-    def stop(self) -> None:
-        """Cancel the task until it has left the block, because the lease is lost."""
-        if self.task is None or self.task.done():
-            log.error(
-                "%s %r: the lease is lost, but the task that entered its block has ended, so the body cannot be "
-                "cancelled. The block will raise LeaseLostError when it is left. Enter the block in the task that does "
-                "the work",
-                self._grantor.kind, self._grantor.name,
-            )  # fmt: skip
-        else:
-            what = f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost"
-            self._cancellation = Cancellation(self.task, self._before, self._scopes, what)
-
-    def task_ended(self) -> None:
-        """Note that the task has ended while the block is open."""
-        self.task = None
-        if self._cancellation is not None:
-            self._cancellation.end()
-        loop = self._grantor.context.loop
-        if not self.over and not loop.is_closed():  # equivalent: and/or, the warning looks at that itself
-            loop.call_later(_WARN_AFTER, self._warn)
-
-    def leave(self) -> None:
-        """Stop cancelling, and take the sent cancellations back."""
-        if self.task is not None:
-            self._grantor.context.holdings.leave(self.task, self, closes=True)
-        self.over = True
-        if self._cancellation is not None:
-            self._cancellation.take_back()
-
-    async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
-        """After `leave`, return the exception that leaves the block: *exc* without our own cancellation."""
-        if self._cancellation is None:
-            return exc
-        return await self._cancellation.sort_out(exc, may_wait=may_wait)
-
-    def _warn(self) -> None:
-        if not self.over:
-            log.warning(
-                "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
-                "the body cannot be cancelled. Enter the block in the task that does the work",
-                self._grantor.kind, self._grantor.name,
-            )  # fmt: skip
 
 
 @final
@@ -213,7 +126,7 @@ class Cancellation:
 
     def _would_pierce(self, reached: list[Task]) -> bool:
         """Whether a cancellation would reach into a shield. Once one was sent, the shield protects cleanup (P4)."""
-        shielded = [any(scope.shield and scope not in self._scopes for scope in _scopes(each)) for each in reached]
+        shielded = [any(scope.shield and scope not in self._scopes for scope in scopes_of(each)) for each in reached]
         return any(shielded) if self._sent else all(shielded)
 
     def _wait_for_shields(self, reached: list[Task]) -> None:
@@ -272,7 +185,7 @@ def _about_to_run(reached: list[Task]) -> bool:
 
 async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
     """Return a scope's own cancellation, which anyio does not deliver to a task that ours has woken."""
-    if _scopes(task):
+    if scopes_of(task):
         from anyio.lowlevel import checkpoint_if_cancelled
 
         try:
@@ -282,7 +195,7 @@ async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
     return None
 
 
-def _scopes(task: Task) -> tuple[anyio.CancelScope, ...]:
+def scopes_of(task: Task) -> tuple[anyio.CancelScope, ...]:
     """Return the anyio scopes around *task*, innermost first; a native cancellation reaches into their shields."""
     backend: Any = sys.modules.get("anyio._backends._asyncio")  # without it there are no scopes; loading takes 65 ms
     state = None if backend is None else backend._task_states.get(task)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 if TYPE_CHECKING:
-    from .cancellation import BodyTask
+    from .block import BodyTask
     from .lease_state import LeaseState
 
 Task = asyncio.Task[Any]

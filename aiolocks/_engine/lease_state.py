@@ -9,18 +9,20 @@ import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from .._core import events
 from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
-from .cancellation import BodyTask
 from .context import Context, Grantor
 from .holdings import Base
 from .release import Release
 from .report import Report
 from .request import Phase, Request
 from .validity import GONE_FROM_SERVER, REVOKED, End, Validity
+
+if TYPE_CHECKING:
+    from .block import BodyTask
 
 log = logging.getLogger("aiolocks")
 
@@ -164,7 +166,7 @@ class LeaseState:
 
     # Its block, and its place in `Holdings`.
 
-    def enter(self, body: BodyTask) -> None:
+    def enter(self, body: "BodyTask") -> None:
         self.body = body
         self.entered = True
         if self.options.on_lost == "cancel":
@@ -235,8 +237,8 @@ class LeaseState:
 
     def end(self, now: float, end: End = End.RELEASED) -> bool:
         """Note that the holder lets it go at *now*; return whether it was valid until then."""
+        self._ended()
         if self.validity.let_go(now, end):
-            self._ended()
             return True
         self.lose(self.validity.reason)
         return False

@@ -37,19 +37,19 @@ class BusyPoll:
         self._clock = clock
         self._alone = (processors or _processors()) < 2
         """There is only one processor, which the server may need."""
-        self._soon_until = -math.inf
+        self.soon_until = -math.inf
+        """Until when replies are expected to be that fast."""
         self._expected: PendingCall | None = None
         """The reply for which the loop is kept turning: the newest of several, as replies come in order."""
 
     def heard(self, now: float, took: float) -> None:
-        self._soon_until = now + _LATELY if took < SOON else -math.inf
+        self.soon_until = now + _LATELY if took < SOON and not self._alone else -math.inf
 
     def expect(self, request: "PendingCall") -> None:
-        """Stay awake for the reply to this newest request."""
-        if request.sent_at < self._soon_until and not self._alone:
-            if self._expected is None:
-                self._loop.call_soon(self._turn)
-            self._expected = request
+        """Stay awake for the reply to this newest request, sent before `soon_until`."""
+        if self._expected is None:
+            self._loop.call_soon(self._turn)
+        self._expected = request
 
     def _turn(self) -> None:
         expected = self._expected

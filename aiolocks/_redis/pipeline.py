@@ -309,7 +309,7 @@ class Pipeline(BaseRoute):
                 self._connector.start()
         if call.due < self._overdue.next_due:
             self._overdue.arm(call.due, now)
-        if soon and link is not None and link.distant:
+        if soon and now < self._busy_poll.soon_until and link is not None and link.distant:
             self._busy_poll.expect(call)  # equivalent: line dropped, for speed
         return call
 

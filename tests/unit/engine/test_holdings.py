@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 from aiolocks import Lease
-from aiolocks._engine.cancellation import BodyTask
+from aiolocks._engine.block import BodyTask
 from aiolocks._engine.holdings import Base, Holdings, Loss
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState

@@ -49,7 +49,8 @@ class Night:
 
     def ask(self) -> Asked:
         asked = Asked(self.now)
-        self.vigil.expect(cast("PendingCall", asked))
+        if self.now < self.vigil.soon_until:
+            self.vigil.expect(cast("PendingCall", asked))
         return asked
 
 
