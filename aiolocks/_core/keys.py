@@ -38,12 +38,13 @@ class Keys:
 
     Attributes:
         family: The kind whose scripts use these keys.
-        base: The key of the holder; every other key of the name begins with it.
+        base: Every key of the name begins with it.
+        holder_key: The key of the holder: the base, but for `exact`.
         channels: The start of every wake-up channel; see `channel_of`.
         holder: The `holder=` label of the manager that made these keys, or None.
     """
 
-    __slots__ = ("base", "channels", "family", "holder", "kind", "name")
+    __slots__ = ("base", "channels", "family", "holder", "holder_key", "kind", "name")
 
     def __init__(self, prefix: str, kind: str, name: str, family: str = "", *, path: bool = False) -> None:
         """Make the keys of *name*; with *path*, all paths with the same root go into one Cluster slot."""
@@ -63,29 +64,22 @@ class Keys:
             self.base = f"{head}{root.translate(_ESCAPES)}}}{slash}{rest.translate(_PART_ESCAPES)}".encode()
         else:
             self.base = f"{head}{name}}}".encode()
+        self.holder_key = self.base
 
     @classmethod
     def exact(cls, name: bytes, shown: str) -> "Keys":
         """Return the keys of a lock whose holder is the key *name* itself, for `compat`.
 
-        All its other keys begin with `base`, from which `holder_of` finds *name* again. They share the slot of *name*.
+        All its other keys begin with `base`, and share the slot of *name*.
         """
         keys = cls(PREFIX, "exact", "-")
         keys.name = shown
         keys.base = _EXACT + (_TAGGED if tag_of(name) != name else b"") + beside(name)
+        keys.holder_key = name
         return keys
 
     def part(self, part: bytes) -> bytes:
         return self.base + b":" + part
-
-
-def holder_of(base: bytes) -> bytes:
-    """Return the key of the holder, given the *base* of `Keys.exact`."""
-    name = base.removeprefix(_EXACT)
-    if name.startswith(_TAGGED):
-        return name.removeprefix(_TAGGED)
-    tag, _, behind = name.removeprefix(b"{").partition(b"}")
-    return behind.removeprefix(b":") if behind else tag
 
 
 def of_shard(channel: bytes) -> bool:

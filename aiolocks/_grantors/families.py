@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, final
 
 from redis.exceptions import ResponseError
 
-from .._core.keys import holder_of
+from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE
 from .._core.replies import RawReply, check_numbers
 from .._engine.request import Request, ResultCallback, reason_in, says_revoked
@@ -27,32 +27,27 @@ class ScriptSet:
     def __init__(self, name: str, batches: "dict[str, RenewalBatch]") -> None:
         """*batches* are the session's, by how holders are kept: as a "lock", or in a set as of a "semaphore"."""
         self.name = name
-        self._exact = name == "exact"
         self.kept_as = kept_as = "lock" if name in {"lock", "exact"} else "semaphore"
         self.batch = batches.get(kept_as) or batches.setdefault(kept_as, RenewalBatch(kept_as))
         self.short_reply = name in {"lock", "semaphore"}
         self.grant, self.release, self.renew = (load(f"{name}/{verb}") for verb in ("grant", "release", "renew"))
 
-    def holder_of(self, key: bytes) -> bytes:
-        """Return the key of the holder of the name whose other keys begin with *key*."""
-        return holder_of(key) if self._exact else key
-
-    def script(self, verb: str, key: bytes) -> NamedScript:
-        """Return the script of a *verb* for the name whose keys begin with *key*; "lock/…" is that of another family.
+    def script(self, verb: str, keys: Keys) -> NamedScript:
+        """Return the script of a *verb* for a name; "lock/…" is that of another family.
 
         Its keys are those that its header names.
         """
-        return NamedScript(load(verb if "/" in verb else f"{self.name}/{verb}"), key, self.holder_of(key))
+        return NamedScript(load(verb if "/" in verb else f"{self.name}/{verb}"), keys.base, keys.holder_key)
 
-    def lease_keys(self, key: bytes) -> tuple[bytes, ...]:
+    def lease_keys(self, keys: Keys) -> tuple[bytes, ...]:
         """Return the keys in which a lease is."""
-        return self.renew.keys_of(key, self.holder_of(key), ())
+        return self.renew.keys_of(keys.base, keys.holder_key, ())
 
-    def reading(self, key: bytes, request: Request) -> tuple[Command, Arguments] | None:
+    def reading(self, keys: Keys, request: Request) -> tuple[Command, Arguments] | None:
         """Return the command that reads the holder, or None if other holders may change the key."""
         if self.kept_as == "lock":
-            return _GET, (self.holder_of(key),)
-        return (_ZSCORE, (key, request.token)) if request.terms.permits == EXCLUSIVE else None
+            return _GET, (keys.holder_key,)
+        return (_ZSCORE, (keys.base, request.token)) if request.terms.permits == EXCLUSIVE else None
 
 
 @final

@@ -74,9 +74,8 @@ class RedisGrantor:
         self._base = base = keys.base
         self.route = context.pipeline.route(base)
         self._scripts = scripts
-        holder = scripts.holder_of(base)
-        self._grant = NamedScript(scripts.grant, base, holder)
-        self._release = NamedScript(scripts.release, base, holder)
+        self._grant = NamedScript(scripts.grant, base, keys.holder_key)
+        self._release = NamedScript(scripts.release, base, keys.holder_key)
 
     @property
     def queue(self) -> WaitQueue:  # of this session
@@ -135,7 +134,7 @@ class RedisGrantor:
                 raise TypeError
 
         future: asyncio.Future[Answer] = self.context.loop.create_future()
-        script = self._scripts.script(extension.verb, self._base)
+        script = self._scripts.script(extension.verb, self.keys)
         args = (request.token, *extension.arguments(), request.terms.ttl_ms)
         request.sent(self.route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT), self)
         return future
@@ -338,12 +337,12 @@ class RedisGrantor:
     def submit_recheck(
         self, address: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        self.route.submit(self._scripts.script("recheck", self._base), (*address, *entries), receive, patience)
+        self.route.submit(self._scripts.script("recheck", self.keys), (*address, *entries), receive, patience)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         pipeline = self.pipeline(thread)
         args = (request.token, round(ttl * 1000))
-        script = self._scripts.script("renew", self._base)
+        script = self._scripts.script("renew", self.keys)
         pipeline.submit(script, args, renewed_alone, renewal_patience(pipeline, ttl), request, tell)
 
     def pipeline(self, thread: Pipelines | None) -> Route:
@@ -355,10 +354,10 @@ class RedisGrantor:
         return self._scripts.batch if self.servers.alone else None  # in a Cluster, a script has one slot
 
     def lease_keys(self) -> tuple[bytes, ...]:
-        return self._scripts.lease_keys(self._base)
+        return self._scripts.lease_keys(self.keys)
 
     def reading(self, request: Request) -> "tuple[Command, Arguments] | None":
-        return self._scripts.reading(self._base, request)
+        return self._scripts.reading(self.keys, request)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         line = self._queues.get(self._base) if self._queues else None
@@ -448,7 +447,7 @@ class RedisGrantor:
     ) -> Any:
         """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
         self.context.undos.go_ahead(self.kind, self.name)
-        script = self._scripts.script(verb, self._base) if isinstance(verb, str) else verb
+        script = self._scripts.script(verb, self.keys) if isinstance(verb, str) else verb
         release_answered, overtook = asyncio.Event(), False  # equivalent: constant, each reply sets it
 
         def on_reply(call: PendingCall, reply: Any) -> None:

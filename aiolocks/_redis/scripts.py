@@ -310,7 +310,7 @@ class NamedScript(Command):
     arguments behind the token) and each length of a key, as many names are used only once.
     """
 
-    __slots__ = ("_alike", "_around", "_holder", "_script", "_terms", "key")
+    __slots__ = ("_around", "_holder", "_script", "_terms", "key")
 
     def __init__(self, script: Script, key: bytes, holder: bytes | None = None) -> None:
         """*holder* is the key of the holder, if that is not *key*; then no other name shares a template."""
@@ -318,10 +318,9 @@ class NamedScript(Command):
         self.name = script.name
         self.key = key
         self._holder = key if holder is None else holder
-        self._alike = len(key) if self._holder == key else key
         self._terms: Arguments | None = None
         """Those of the last call. A name that is used again keeps what stands around its token."""
-        self._around: list[bytes] = []
+        self._around: list[bytes] | None = None
 
     def eval(self, args: Arguments) -> bytes:
         return _packed("EVAL", self._script.source, self._script.keys_of(self.key, self._holder, args), args)
@@ -335,13 +334,14 @@ class NamedScript(Command):
         token = args[0] if args else b""
         if not isinstance(token, bytes) or len(token) != LENGTH:
             return _packed("EVALSHA", self._script.sha, self._script.keys_of(self.key, self._holder, args), args)
-        template = self._script.templates.get((self._alike, terms)) or self._template(terms)
+        alike: bytes | int = len(self.key) if self._holder == self.key else self.key
+        template = self._script.templates.get((alike, terms)) or self._template(alike, terms)
         whole = self.key.join(template)
-        self._around = whole.split(_STAND_IN) if terms == self._terms else []
+        self._around = whole.split(_STAND_IN) if terms == self._terms else None
         self._terms = terms
         return whole.replace(_STAND_IN, token)
 
-    def _template(self, terms: Arguments) -> list[bytes]:
+    def _template(self, alike: bytes | int, terms: Arguments) -> list[bytes]:
         templates, args = self._script.templates, (_STAND_IN, *terms)
         if len(templates) >= _MAX_TEMPLATES:  # equivalent: comparison, for speed
             templates.clear()
@@ -349,7 +349,7 @@ class NamedScript(Command):
         if key == holder:
             key = holder = _KEY_STAND_IN * len(key)
         packed = _packed("EVALSHA", self._script.sha, self._script.keys_of(key, holder, args), args)
-        template = templates[self._alike, terms] = packed.split(_KEY_STAND_IN * len(key))
+        template = templates[alike, terms] = packed.split(_KEY_STAND_IN * len(key))
         return template
 
 
