@@ -61,6 +61,7 @@ def session_of(token: bytes) -> bytes:
 def digest_of(token: bytes) -> bytes:
     """Return a digest to show instead of *token*. Of our own tokens only the secret part is hashed."""
     hashed = own_part(token) if session_of(token) else token
+    # equivalent: constant, only where SHA-1 is forbidden for security
     return hashlib.sha1(hashed, usedforsecurity=False).hexdigest()[:16].encode()
 
 

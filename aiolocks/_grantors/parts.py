@@ -101,7 +101,7 @@ def counting(size: int, needed: int, on_verdict: ResultCallback, *, patient: boo
         if isinstance(answer, Exception):
             ballot.failed[at] = answer
         elif answer:
-            ballot.yes[at] = True
+            ballot.yes[at] = True  # equivalent: constant, nothing reads it
         else:
             ballot.no[at] = 0
         verdict = ballot.verdict(patient=patient)

@@ -13,7 +13,7 @@ from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks.testing import ScriptedGrantor
 from tests.support.virtual import clock
-from tests.unit.engine.leases import and_collect, this_task
+from tests.unit.engine.leases import and_collect, this_task, until_lost
 
 pytestmark = pytest.mark.asyncio
 
@@ -150,6 +150,15 @@ async def test_the_newest_is_the_last_to_begin_though_a_failover_gave_it_a_small
     assert holdings.newest(this_task(), BASE) is state_of(newer)
     await newer.release()
     loss = holdings.newest(this_task(), BASE)
+    assert isinstance(loss, Loss)
+    assert loss.fence == 100
+
+
+async def test_a_loss_that_a_block_reports_leaves_that_of_a_lease_taken_by_hand() -> None:
+    grantor = ScriptedGrantor(grants=[100, 150], renewals=[False, False])
+    assert not await (await grantor.acquire()).renew()
+    await until_lost(grantor.hold())
+    loss = grantor.context.holdings.newest(this_task(), BASE)
     assert isinstance(loss, Loss)
     assert loss.fence == 100
 

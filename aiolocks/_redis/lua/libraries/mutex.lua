@@ -29,9 +29,9 @@ end
 -- W9: the first write removes a waiter, which is allowed at the memory limit, and then all writes are.
 local function hand_to_own_next(last)
   local first = redis.pcall('ZRANGE', waiters, '0', '1', 'WITHSCORES')
-  local entry, next_entry, next_ticket = first[1], first[3], first[4]
+  local entry, next_ticket = first[1], first[4]
   local number, text = micros()
-  if not next_entry or not last or last >= number then
+  if not next_ticket or not last or last >= number then
     return
   end
   local next_token, ttl_ms, needed_s = string.match(entry, '^(%S+) (%d+) %d+ ?(%d*)')
