@@ -37,7 +37,7 @@ _LIVES = re.compile(r"\b(?:PTTL|longest|needed|kept_until)\b")
 
 _STATEMENT = re.compile(r"^ *((?!local\b|function\b|return\b|if\b|for\b|while\b|repeat\b)[\w.\[\]#]+(?: = .+|\(.+\)))$")
 _BRANCH = re.compile(r"\b(?:else)?if (.+?) then\b")
-_SIGN = re.compile(r" ([+-]) ")
+_SIGN = re.compile(r" ([+-]) (?!0\b)")  # "+ 0" makes a number of a text, as "- 0" would
 
 
 def mutants(path: str, text: str) -> list[Mutant]:
