@@ -198,13 +198,15 @@ def shared_lease_of(context: Context, base: bytes, task: "Task | None") -> Share
     return next((shared for shared in _all_of(context, base) if shared.held_by(task)), None)
 
 
-def held_by_parent(context: Context, base: bytes, task: "Task | None") -> bool:
-    """Whether a task that has not ended holds *base*, and held it when it started *task* or a parent of *task*."""
+def held_by_parent(context: Context, base: bytes) -> bool:
+    """Whether a task holds *base*, and held it when it started the running task or a parent of it.
+
+    The running task itself does not hold it; see `shared_lease_of`.
+    """
     for shared in _all_of(context, base):
         parent = None if shared.task is None else shared.task()
-        holds = parent is not None and parent is not task and not parent.done() and shared.held_by(parent)
         inherited = (known() is parent and newest >= shared.number for known, newest in _lineage.get())
-        if shared.core.validity.held and holds and any(inherited):
+        if shared.core.validity.held and shared.held_by(parent) and any(inherited):
             return True
     return False
 

@@ -79,7 +79,7 @@ class RLock(Acquirable):
         if own is not None:
             return own.hold(self._options.on_lost, by_hand=by_hand)
         # With a timeout the wait ends by itself, and the lock may be released before.
-        if timeout is None and held_by_parent(self._session().context, self._keys.base, asyncio.current_task()):
+        if timeout is None and held_by_parent(self._session().context, self._keys.base):
             raise RuntimeError(
                 f"{self._kind} {self.name!r}: a task that holds it has started this one, and most likely waits for "
                 "it. Give this one a timeout, or start it before the block, or with a context of its own"

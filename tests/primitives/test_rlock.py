@@ -174,17 +174,48 @@ async def test_a_child_that_waits_for_a_while_gets_it_when_its_parent_lets_go_in
     await got.release()
 
 
-async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_any_other(lock: RLock) -> None:
+async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_any_other(
+    lock: RLock, client: Redis
+) -> None:
+    held = asyncio.Event()
+
     async def work() -> None:
-        await asyncio.sleep(0)
+        await held.wait()
         async with lock:
             pass
 
+    async def start() -> None:
+        async with RLock(client, "customers"):
+            await asyncio.create_task(work())
+
     tasks = [asyncio.create_task(work())]
-    async with lock:
-        tasks.append(asyncio.create_task(work(), context=Context()))
-        await queued(lock, 2)
+    async with RLock(client, "stock"):
+        tasks.append(asyncio.create_task(work()))
+        async with lock:
+            tasks += [asyncio.create_task(each(), context=Context()) for each in (work, start)]
+            held.set()
+            await queued(lock, 4)
     await asyncio.gather(*tasks)
+
+
+async def test_a_child_waits_for_a_task_to_which_its_parent_has_given_the_lock(lock: RLock) -> None:
+    async def take_over(lease: Lease) -> Lease:
+        async with lease:
+            return await lock.acquire()
+
+    async def work(lease: Lease, released: asyncio.Event) -> None:
+        own = await take_over(lease)
+        await released.wait()
+        await own.release()
+
+    released = asyncio.Event()
+    other = asyncio.create_task(work(await lock.acquire(), released))
+    await asyncio.sleep(0.05)
+    child = asyncio.create_task(lock.acquire())
+    await queued(lock, 1)
+    released.set()
+    await (await child).release()
+    await other
 
 
 # Losses.

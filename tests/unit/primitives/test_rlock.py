@@ -98,6 +98,10 @@ async def test_a_child_does_not_wait_for_a_parent_whose_lease_is_lost_but_not_re
         assert lease.held
         assert await lease.release()
         assert not await lost.release()
+        async with server.lock(ttl=3, renew=False, on_lost="flag") as lost:
+            assert await lost.wait_lost()
+            server.forget()
+            assert await (await in_a_child(server.lock().acquire)).release()
 
 
 async def test_a_task_in_a_block_with_a_lost_lease_does_not_acquire_it_again_after_other_holders() -> None:
