@@ -61,13 +61,9 @@ end
 local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. needed_s or '') .. PADDING
 local sort = string.sub(ticket, 1, 1)
 if sort == '<' and existing > 4 and sure and not own and mode ~= '7' and not fits(mode + 0) then
-  -- slow path: for speed: it has to wait. If the first waiter has too (W7), the waiters only have to be counted (W26).
-  -- W21: if the count is right; P6: if it is no grant of its own, of which the hash was deleted.
-  local certain = redis.call('ZCARD', holders) == members and not is_live(token)
-  local most = certain and redis.call('EXISTS', tombstone) == 0 and room_for(entry)
-  local waiting = most and first_waits() and crowd(most)
+  -- slow path: for speed: it has to wait, so the waiters are counted first (W26)
+  local waiting = too_many(entry)
   if waiting then
-    expect_queue() -- the session may just have returned to the queue
     return { 'full', not_before(), {}, waiting }
   end
 end
