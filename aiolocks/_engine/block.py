@@ -178,11 +178,8 @@ class Block:
             state.unlist()
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
             state.release_on_server(now, None, self._check)
-            self._lease = None
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
-        # equivalent: line dropped, for speed: the garbage collector visits what a waiting frame refers to
-        self._lease = None
         if not valid:
             state.unlist()  # `end` may just have recorded a `Loss`: the block reports that itself
             context.schedule_idle_close()
@@ -191,8 +188,6 @@ class Block:
             if state.validity.lost:
                 self._report(state.validity.reason, leaving)
         elif release is not None and waits:
-            # equivalent: line dropped, for speed
-            del body  # the garbage collector visits everything that a waiting frame refers to
             try:
                 if release.waited is not None:
                     await release.waited
