@@ -237,7 +237,7 @@ class LeaseState:
 
     def end(self, now: float, end: End = End.RELEASED) -> bool:
         """Note that the holder lets it go at *now*; return whether it was valid until then."""
-        self._ended()
+        self._ended()  # either way: if it was not valid any more, `lose` notes that
         if self.validity.let_go(now, end):
             return True
         self.lose(self.validity.reason)
