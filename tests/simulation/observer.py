@@ -228,7 +228,8 @@ class Observer:
         text = name.base.decode()
         if kind == "semaphore":
             self._note_limit(name)
-        granted = [token for token in after if after[token][0] != name.fences.get(token)]
+        # Without a fencing token it is no grant: its entry in the hash was lost, as on a node that came back empty.
+        granted = [token for token, (fence, _) in after.items() if fence and fence != name.fences.get(token)]
         for token in sorted(granted, key=lambda each: after[each][0]):
             fence = after[token][0]
             self._world.meet("grants", "server")
