@@ -12,10 +12,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._core.answers import REPLY_TIMEOUT
-from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline, retry_delay
-from aiolocks._engine.acquire import Acquisition
-from aiolocks._engine.request import Request
 from aiolocks._grantors.replication import _WAIT
 from aiolocks._grantors.session import Session
 from aiolocks._redis.pipeline import PendingCall
@@ -33,9 +30,7 @@ async def holding(said: Any, ttl: float = 30.0) -> AsyncIterator[tuple[Answering
     """Hold a lock on a server that answers guards so, and grants and renews it."""
     await asyncio.sleep(100)
     server = Answering(lambda asked: said if asked.what == "lock_guard" else 1)
-    grantor, options = server.grantor(), Options(ttl, None, on_lost="flag")
-    state = Acquisition(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None)
-    lease = await state.acquire(Lease)
+    lease = await server.asking(ttl=ttl, on_lost="flag").acquire(Lease)
     try:
         yield server, lease
     finally:
