@@ -69,6 +69,10 @@ def all_keys(keys: Keys, session: bytes, token: bytes) -> set[bytes]:
 @example("", "lock", "a", "lock:{a}", "lock", "a", (b"1", b"2"), (b"1", b"2"))
 @example("a:", "lock", "b", "a:lock:", "lock", "b", (b"1", b"2"), (b"1", b"2"))
 @example("", "lock", "a", "", "lock", "a}:q:1", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "a", "", "lock", "a}:fence", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "{", "", "lock", "%7B", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "%", "", "lock", "%25", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "a", "", "semaphore", "a", (b"1", b"2"), (b"1", b"2"))
 def test_two_prefixes_kinds_or_names_never_share_a_key_whatever_the_sessions_and_tokens(
     prefix: str, kind: str, name: str, other_prefix: str, other_kind: str, other: str,
     ids: tuple[bytes, bytes], other_ids: tuple[bytes, bytes],

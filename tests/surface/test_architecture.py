@@ -31,8 +31,6 @@ ROWS = {
     row[0].split()[0]: row for row in (line.strip("| ").split(" | ") for line in TEXT.splitlines()) if len(row) == 4
 }
 
-Members = dict[str, set[str]]
-
 
 @cache
 def modules() -> dict[str, list[ast.Module]]:
@@ -113,19 +111,9 @@ def test_no_pointer_is_broken_by_the_end_of_a_line() -> None:
     assert not [line for line in TEXT.splitlines() if line.count("`") % 2 and not line.startswith("```")]
 
 
-@one_by_one("pointer", DOTTED)
-def test_a_pointer_to_python_leads_somewhere(pointer: str) -> None:
-    assert resolves(pointer)
-
-
-@one_by_one("pointer", SCRIPTS)
-def test_a_pointer_to_lua_leads_somewhere(pointer: str) -> None:
-    assert is_script(pointer)
-
-
-@one_by_one("pointer", PATHS)
-def test_a_path_leads_somewhere(pointer: str) -> None:
-    assert is_path(pointer)
+@one_by_one("pointer", [*DOTTED, *SCRIPTS, *PATHS])
+def test_a_pointer_leads_somewhere(pointer: str) -> None:
+    assert is_script(pointer) if pointer in SCRIPTS else is_path(pointer) if pointer in PATHS else resolves(pointer)
 
 
 @one_by_one("name", [one for one in POINTERS if re.fullmatch(r"[A-Z][a-z]+[A-Z]?\w*|_[A-Z]\w*", one)])

@@ -93,9 +93,7 @@ def database() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("place", "program"), PROGRAMS)
-def test_a_block_runs_as_it_stands(
-    place: str, program: str, server: RedisServer, request: pytest.FixtureRequest
-) -> None:
+def test_a_block_runs_as_it_is(place: str, program: str, server: RedisServer, request: pytest.FixtureRequest) -> None:
     for library in ("psycopg", "sqlalchemy"):
         if f"import {library}" in program or f"from {library}" in program:
             pytest.importorskip(library)

@@ -148,9 +148,7 @@ def tab() -> Iterator[Browser]:
 @pytest.mark.timeout(170)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("folder", ["", "reference", "source"])
-def test_no_page_scrolls_sideways_or_misses_a_picture(
-    folder: str, width: int, site: Path, address: str, tab: Browser
-) -> None:
+def test_no_page_overflows_or_misses_a_picture(folder: str, width: int, site: Path, address: str, tab: Browser) -> None:
     tab.resize(width)
     looked_at = [name for name in pages(site) if name.rpartition("/")[0].partition("/")[0] == folder]
     assert looked_at
