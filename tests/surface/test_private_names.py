@@ -1,8 +1,4 @@
-"""Each private name of asyncio, anyio, redis-py and others that the package uses is there, and stands in one table.
-
-A new version of a library can rename such a name without notice. This test then fails before any lock does, and says
-what is used where.
-"""
+"""Each private name of asyncio, anyio, redis-py and others that the package uses is there, and stands in one table."""
 
 import argparse
 import ast

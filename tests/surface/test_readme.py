@@ -1,7 +1,4 @@
-"""Every Python block of a page is a program that runs, without a warning, on a real server.
-
-And links lead somewhere, tables are narrow, and sentences are read once.
-"""
+"""Every Python block of a page runs on a real server; links lead somewhere, and sentences are read once."""
 
 import os
 import re

@@ -1,7 +1,4 @@
-"""A web server that is told to end cancels the requests it still serves: their locks are free once it has ended.
-
-uvicorn ends its process by the signal that it got, right behind the lifespan, so that nothing after that runs.
-"""
+"""A web server that gets SIGTERM cancels the requests it still serves: their locks are free once it has ended."""
 
 import signal
 import textwrap

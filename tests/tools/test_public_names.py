@@ -1,7 +1,4 @@
-"""The tests of what is promised use public names: ours, and those of redis-py and asyncio.
-
-What they have to know of the inside, `tests/support/inside.py` knows for them.
-"""
+"""The tests of what is promised use public names; what they must know of the inside is in `tests/support/inside.py`."""
 
 import ast
 import re

@@ -46,9 +46,6 @@ def assert_nothing_left(grantor: ScriptedGrantor) -> None:
     assert not grantor.context.holdings.in_use()
 
 
-# The deadline.
-
-
 async def test_a_stub_takes_timedeltas_as_a_lock_does() -> None:
     grantor = ScriptedGrantor(grants=[After(timedelta(seconds=2), 1)], renewals=[ConnectionError()])
     await until_lost(grantor.hold(ttl=timedelta(seconds=30), timeout=timedelta(minutes=1), max_hold=timedelta(hours=1)))
@@ -614,9 +611,6 @@ async def test_of_two_losses_at_one_instant_the_outer_one_leaves() -> None:
     assert clock() == END
 
 
-# Who leaves it.
-
-
 async def guarded(grantor: ScriptedGrantor) -> AsyncGenerator[Lease, None]:
     async with grantor.hold() as lease:
         yield lease
@@ -751,9 +745,6 @@ async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -
     await hold.__aexit__(None, None, None)
     assert not lease.held
     assert len(grantor.times("grant")) == 1
-
-
-# acquire() as a coroutine and as a block.
 
 
 class Primitive:

@@ -294,9 +294,6 @@ async def test_however_often_all_are_to_be_renewed_at_once_they_are_when_it_matt
     await lease.release()
 
 
-# In a thread of its own: over other commands, and while the session's loop shows life.
-
-
 class Stalling:
     def __init__(self) -> None:
         self.still = False
@@ -403,9 +400,6 @@ async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered(
     assert not await watching
     await asyncio.sleep(1)
     assert timers() == 0
-
-
-# All at once, after the link to their server has gone or come.
 
 
 async def test_a_lease_that_is_renewed_at_once_counts_from_then_on_or_is_lost() -> None:

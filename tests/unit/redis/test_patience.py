@@ -1,8 +1,4 @@
-"""How long an answer is waited for, and how long until it is asked again, in virtual time: longer after each silence.
-
-What was too impatient once, for a server or a way there that is slow, would be so for good: each question would be
-given up just before its answer, and asked anew of a server that has the more to do.
-"""
+"""How long an answer is waited for, and how long until a question is repeated: longer after each silence."""
 
 import asyncio
 from itertools import pairwise
