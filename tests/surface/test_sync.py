@@ -71,8 +71,6 @@ def interrupts() -> Iterator[Interrupts]:
     signal.signal(signal.SIGUSR1, before)
 
 
-# What there is.
-
 MADE: dict[str, Callable[[LockManager], Any]] = complete(
     {
         "lock": lambda locks: locks.lock("a"),
@@ -147,11 +145,11 @@ def test_a_thread_says_what_it_does_and_learns_who_is_in_the_way(locks: LockMana
             lease.check()
 
 
-FACES: dict[str, AbstractSet[str]] = {
-    **dict.fromkeys(("Lock", "RLock", "MultiLock", "Semaphore"), frozenset({"adopt", "touch", "drop"})),
-    **dict.fromkeys(("Versioned", "Once", "RateLimiter", "Election"), frozenset[str]()),
-    "Lease": {"upgrade"},
-    "LockManager": {"aclose", "client", "hierarchical"},
+FACES: dict[type, AbstractSet[str]] = {
+    **dict.fromkeys((sync.Lock, sync.RLock, sync.MultiLock, sync.Semaphore), frozenset({"adopt", "touch", "drop"})),
+    **dict.fromkeys((sync.Versioned, sync.Once, sync.RateLimiter, sync.Election), frozenset[str]()),
+    sync.Lease: {"upgrade"},
+    LockManager: {"aclose", "client", "hierarchical"},
 }
 
 
@@ -159,16 +157,16 @@ def members(kind: type) -> dict[str, Any]:
     return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(("name", "without"), FACES.items())
-def test_each_class_has_the_methods_of_the_asynchronous_one(name: str, without: AbstractSet[str]) -> None:
+@pytest.mark.parametrize(("face", "without"), FACES.items())
+def test_each_class_has_the_methods_of_the_asynchronous_one(face: type, without: AbstractSet[str]) -> None:
     """A new method or parameter of an asynchronous class is missing here by name."""
-    ours, theirs = members(getattr(sync, name)), members(getattr(aiolocks, name))
+    ours, theirs = members(face), members(getattr(aiolocks, face.__name__))
     assert theirs.keys() - ours.keys() == without
     assert ours.keys() - theirs.keys() <= {"close"}
     for member in ours.keys() & theirs.keys():
         assert inspect.getdoc(ours[member])
         assert not inspect.iscoroutinefunction(ours[member])
-        if name != "LockManager" and callable(ours[member]):
+        if face is not LockManager and callable(ours[member]):
             assert [*inspect.signature(ours[member]).parameters] == [*inspect.signature(theirs[member]).parameters]
 
 
@@ -232,9 +230,6 @@ def test_what_threads_do_not_have_is_an_error_that_says_what_to_use(locks: LockM
     lease.release()
     assert "async" not in lock.acquire.__doc__
     assert "thread" in lock.acquire.__doc__
-
-
-# Blocks and leases.
 
 
 def test_a_lease_by_hand_is_renewed_guarded_and_released(locks: LockManager) -> None:

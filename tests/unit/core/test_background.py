@@ -18,13 +18,7 @@ from tests.support.virtual import clock
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
-
-def no() -> bool:
-    return False
-
-
-def yes() -> bool:
-    return True
+no, yes = (lambda: False), (lambda: True)
 
 
 class Closing:

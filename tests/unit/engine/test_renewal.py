@@ -168,14 +168,6 @@ async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_th
     assert min(gaps[20], *gaps[41:]) >= 9 - 1e-6
 
 
-async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
-    grantor = ScriptedGrantor(renewals=[After(2, False)])
-    error = await until_lost(grantor.hold(ttl=30))
-    assert clock() == grantor.times("renew")[0] + 2
-    assert len(grantor.times("renew")) == 1
-    assert "its key expired, was deleted or evicted" in error.reason
-
-
 @pytest.mark.parametrize("answer", [True, False, ConnectionError()])
 async def test_a_renewal_s_reply_after_the_release_changes_nothing(answer: "bool | Exception") -> None:
     grantor = ScriptedGrantor(renewals=[After(5, answer)])
@@ -378,16 +370,6 @@ async def test_leases_that_ended_do_not_pile_up() -> None:
         gc.collect()
         assert len(gc.get_objects()) - before < 2_000
         assert clock() == 0
-
-
-async def test_nothing_runs_a_second_after_the_last_lease() -> None:
-    grantor = ScriptedGrantor(renewals=[ConnectionError()])
-    lease = await grantor.acquire()
-    await asyncio.sleep(11)
-    await lease.release()
-    await asyncio.sleep(1)
-    assert timers() == 0
-    assert grantor.context.closed
 
 
 async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered() -> None:

@@ -326,14 +326,6 @@ async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.Log
     assert all("lacks the rights" in message and "in 1 s" in message for message in caplog.messages)
 
 
-def test_outside_of_a_loop_there_is_none() -> None:
-    pool = memory_client("memory://").connection_pool
-    with pytest.raises(RuntimeError, match="no asyncio event loop"):
-        Session.of(pool)
-    with pytest.raises(RuntimeError, match="no asyncio event loop"):
-        Session.find(pool)
-
-
 def test_a_session_runs_in_its_own_loop_alone() -> None:
     pool = granting()
     lock = Lock(Redis(connection_pool=cast("Any", pool)), "orders")
@@ -352,8 +344,9 @@ def test_a_session_runs_in_its_own_loop_alone() -> None:
     one, other = sessions
     assert one is not other
     assert one.context.id != other.context.id
-    with pytest.raises(RuntimeError, match="no asyncio event loop is running"):
-        lock._grantor()
+    for outside in (lock._grantor, lambda: Session.find(pool)):
+        with pytest.raises(RuntimeError, match="no asyncio event loop is running"):
+            outside()
 
     async def end() -> None:
         assert not ended(other)
