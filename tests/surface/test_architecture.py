@@ -20,8 +20,6 @@ PACKAGE = Path(aiolocks.__file__).parent
 REPOSITORY = PACKAGE.parent
 TEXT = (PACKAGE / "ARCHITECTURE.md").read_text(encoding="utf-8")
 LUA = PACKAGE / "_redis" / "lua"
-LAYERS = ("_primitives", "_grantors", "_engine", "_redis", "_core")
-
 RULES = [*(f"W{number}" for number in range(1, 29)), *(f"I{number}" for number in range(1, 5))]
 POINTERS = sorted(set(re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL))))
 DOTTED = [one for one in POINTERS if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", one) and not one.endswith(".py")]
@@ -153,7 +151,7 @@ def test_the_table_has_no_other_rule() -> None:
     assert [rule for rule in ROWS if re.fullmatch(r"[A-Z]\d+", rule)] == RULES
 
 
-@one_by_one("layer", LAYERS)
+@one_by_one("layer", ["_primitives", "_grantors", "_engine", "_redis", "_core"])
 def test_each_file_of_a_layer_has_its_place_in_the_tables(layer: str) -> None:
     table = TEXT.partition(f"| `{layer}/` |")[2].partition("\n\n")[0]
     named = {

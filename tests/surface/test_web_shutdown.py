@@ -16,9 +16,6 @@ pytestmark = pytest.mark.redis
 
 STREAMS = 20
 
-GRACE = 1
-"""Seconds that the servers give their requests, which take longer."""
-
 FASTAPI = """
     import asyncio, os, socket
     from collections.abc import AsyncIterator
@@ -96,8 +93,8 @@ AIOHTTP = """
 @pytest.mark.parametrize("program", [FASTAPI, AIOHTTP], ids=["fastapi", "aiohttp"])
 @pytest.mark.asyncio
 async def test_streams_cut_off_by_their_server_free_their_locks(redis: Redis, tcp_url: str, program: str) -> None:
-    """Those with an even number are streamed under `locked`, the others under a block of their own."""
-    with spawn("-c", textwrap.dedent(program), env={"AIOLOCKS_URL": tcp_url, "GRACE": str(GRACE)}) as worker:
+    """Those with an even number under `locked`, the others under a block of their own; all last longer than GRACE."""
+    with spawn("-c", textwrap.dedent(program), env={"AIOLOCKS_URL": tcp_url, "GRACE": "1"}) as worker:
         async with AsyncExitStack() as stack:
             url = f"http://127.0.0.1:{int(await worker.says())}"
             client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=WITHIN))
