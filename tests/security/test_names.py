@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterable
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -69,6 +68,10 @@ def all_keys(keys: Keys, session: bytes, token: bytes) -> set[bytes]:
 @example("", "lock", "a", "lock:{a}", "lock", "a", (b"1", b"2"), (b"1", b"2"))
 @example("a:", "lock", "b", "a:lock:", "lock", "b", (b"1", b"2"), (b"1", b"2"))
 @example("", "lock", "a", "", "lock", "a}:q:1", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "a", "", "lock", "a}:fence", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "{", "", "lock", "%7B", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "%", "", "lock", "%25", (b"1", b"2"), (b"1", b"2"))
+@example("", "lock", "a", "", "semaphore", "a", (b"1", b"2"), (b"1", b"2"))
 def test_two_prefixes_kinds_or_names_never_share_a_key_whatever_the_sessions_and_tokens(
     prefix: str, kind: str, name: str, other_prefix: str, other_kind: str, other: str,
     ids: tuple[bytes, bytes], other_ids: tuple[bytes, bytes],
@@ -144,9 +147,7 @@ async def test_names_and_values_reach_the_server_as_keys_and_arguments_only(
         if verb in (b"EVAL", b"EVALSHA"):
             script = scripts[words[0]]  # a KeyError: a text or digest that is no file's
             spared = script.name.endswith("/release") and words[1] == b"4"  # a tombstone that is not needed
-            of_many = script.name.endswith(
-                "/renew_many"
-            )  # what renews many leases at once, on a busy machine, takes any number
+            of_many = script.name.endswith("/renew_many")  # on a busy machine, and of any number
             assert of_many or int(words[1]) + spared == len(script.keys)
             ran.add(script.name.rpartition("/")[2])
         else:
@@ -196,7 +197,8 @@ def all_scripts() -> dict[bytes, Script]:
 
 def test_a_script_s_text_is_that_of_its_files_and_nothing_is_put_into_it() -> None:
     """Each line is one of a file's, or declares a name for a key or an argument."""
-    lines = {line for file in LUA.glob("*/*.lua") for line in stripped(file.read_text(encoding="utf-8").splitlines())}
+    written = [line for file in LUA.glob("*/*.lua") for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = {line.split(" -- ")[0].strip() for line in written}
     declaration = re.compile(
         r"local \w+(, \w+)* = (KEYS|ARGV)\[1\](, \2\[\d+\])*|local \w+ = (\{\}|KEYS|ARGV)"
         r"|for at = \d+, #(KEYS|ARGV) do \w+\[at - \d+ \+ 1\] = \5\[at\] end|--!df flags=allow-undeclared-keys"
@@ -204,7 +206,3 @@ def test_a_script_s_text_is_that_of_its_files_and_nothing_is_put_into_it() -> No
     for script in all_scripts().values():
         for line in script.source.decode().splitlines():
             assert line in lines or declaration.fullmatch(line), (script.name, line)
-
-
-def stripped(lines: Iterable[str]) -> list[str]:
-    return [line.split(" -- ")[0].strip() for line in lines]

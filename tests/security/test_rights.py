@@ -1,7 +1,4 @@
-"""A Redis user with exactly the documented rights can do everything; with one less, it is told which.
-
-The rule is read out of `examples/OPERATING.md`, so that the two cannot drift apart.
-"""
+"""A Redis user with exactly the rights of `examples/OPERATING.md` can do everything; an error names a missing one."""
 
 import asyncio
 import contextlib

@@ -18,7 +18,12 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from aiolocks import Lease
 from aiolocks._core.keys import Keys
+from aiolocks._core.options import Options
+from aiolocks._engine.acquire import Acquisition
+from aiolocks._engine.lease import Hold
+from aiolocks._engine.request import Request
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from tests.support.odd_answers import name_of
@@ -84,6 +89,14 @@ class Answering(_A_POOL):  # type: ignore[misc]  # so that it is passed for a po
         """Return what asks for a name here, on the session of the running loop."""
         return Session.of(self).grantor(Keys("aiolocks:", kind, name))
 
+    def asking(self, *, timeout: float | None = None, **options: Any) -> Acquisition:
+        """Return what acquires the lock "orders" here."""
+        grantor, terms = self.grantor(), Options(**{"ttl": 30.0, "acquire_timeout": timeout, **options})
+        return Acquisition(grantor.context, grantor, b"orders", Request(terms.ttl, 1, wait=True), terms, timeout)
+
+    def hold(self, **options: Any) -> Hold:
+        return Hold(lambda: self.asking(**options).acquire(Lease), self)
+
     def client(self) -> Redis:
         """Return a client of this server, for a primitive; nothing can be asked through it directly."""
         pool: Any = self
@@ -92,10 +105,12 @@ class Answering(_A_POOL):  # type: ignore[misc]  # so that it is passed for a po
     def runs(self, script: str) -> list[Asked]:
         return [asked for asked in self.asked if asked.what == script]
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the session of the running loop, and what it keeps going."""
         Session.of(self).close()
         await asyncio.sleep(0)
+
+    close = aclose
 
     def cut(self) -> None:
         for connection in self.connections:

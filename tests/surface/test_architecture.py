@@ -20,8 +20,6 @@ PACKAGE = Path(aiolocks.__file__).parent
 REPOSITORY = PACKAGE.parent
 TEXT = (PACKAGE / "ARCHITECTURE.md").read_text(encoding="utf-8")
 LUA = PACKAGE / "_redis" / "lua"
-LAYERS = ("_primitives", "_grantors", "_engine", "_redis", "_core")
-
 RULES = [*(f"W{number}" for number in range(1, 29)), *(f"I{number}" for number in range(1, 5))]
 POINTERS = sorted(set(re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL))))
 DOTTED = [one for one in POINTERS if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", one) and not one.endswith(".py")]
@@ -30,8 +28,6 @@ PATHS = [one for one in POINTERS if "/" in one and not one.startswith(("lua/", "
 ROWS = {
     row[0].split()[0]: row for row in (line.strip("| ").split(" | ") for line in TEXT.splitlines()) if len(row) == 4
 }
-
-Members = dict[str, set[str]]
 
 
 @cache
@@ -113,19 +109,9 @@ def test_no_pointer_is_broken_by_the_end_of_a_line() -> None:
     assert not [line for line in TEXT.splitlines() if line.count("`") % 2 and not line.startswith("```")]
 
 
-@one_by_one("pointer", DOTTED)
-def test_a_pointer_to_python_leads_somewhere(pointer: str) -> None:
-    assert resolves(pointer)
-
-
-@one_by_one("pointer", SCRIPTS)
-def test_a_pointer_to_lua_leads_somewhere(pointer: str) -> None:
-    assert is_script(pointer)
-
-
-@one_by_one("pointer", PATHS)
-def test_a_path_leads_somewhere(pointer: str) -> None:
-    assert is_path(pointer)
+@one_by_one("pointer", [*DOTTED, *SCRIPTS, *PATHS])
+def test_a_pointer_leads_somewhere(pointer: str) -> None:
+    assert is_script(pointer) if pointer in SCRIPTS else is_path(pointer) if pointer in PATHS else resolves(pointer)
 
 
 @one_by_one("name", [one for one in POINTERS if re.fullmatch(r"[A-Z][a-z]+[A-Z]?\w*|_[A-Z]\w*", one)])
@@ -165,7 +151,7 @@ def test_the_table_has_no_other_rule() -> None:
     assert [rule for rule in ROWS if re.fullmatch(r"[A-Z]\d+", rule)] == RULES
 
 
-@one_by_one("layer", LAYERS)
+@one_by_one("layer", ["_primitives", "_grantors", "_engine", "_redis", "_core"])
 def test_each_file_of_a_layer_has_its_place_in_the_tables(layer: str) -> None:
     table = TEXT.partition(f"| `{layer}/` |")[2].partition("\n\n")[0]
     named = {

@@ -18,9 +18,6 @@ from aiolocks.otel import instrument
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-OF_TARGETS = {"job", "instance"}
-"""Labels that Prometheus itself adds."""
-
 OF_HISTOGRAMS = {"acquired": "wait_duration_seconds_bucket", "released": "hold_duration_seconds_bucket"}
 """Events of which the seconds are watched, and not the number."""
 
@@ -73,7 +70,7 @@ def test_each_metric_exists_and_has_the_labels_that_it_is_asked_for(exported: di
         metrics = words(expression) & set(exported)
         assert metrics, where
         labels = set.intersection(*(set(exported[metric]) for metric in metrics))
-        assert words(expression) - metrics <= labels | OF_TARGETS, where
+        assert words(expression) - metrics <= labels | {"job", "instance"}, where  # which Prometheus itself adds
         for label, value in re.findall(r'(\w+)="([^"]*)"', expression):
             assert all(value in exported[metric][label] for metric in metrics), where
 

@@ -22,6 +22,7 @@ from tests.support.cases import one_by_one, the_rest_slow
 from tests.support.children import family
 from tests.support.clusters import ClusterSet
 from tests.support.sentinels import SERVICE, SentinelSet
+from tests.surface.test_run import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(40), pytest.mark.rest]
 
@@ -73,7 +74,7 @@ def site(example: str, redis_url: str) -> Iterator[str]:
         assert process.stdout is not None
         url = f"http://127.0.0.1:{port}"
         assert any(f"unning on {url}" in line for line in iter(process.stdout.readline, "")), "ended before it served"
-        until_served(int(port))
+        wait_until(lambda: listens(int(port)))
         yield url
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
@@ -81,17 +82,9 @@ def site(example: str, redis_url: str) -> Iterator[str]:
     assert "Error" not in rest
 
 
-def until_served(port: int) -> None:
-    """Wait until a server that has said so listens."""
-    give_up_at = time.monotonic() + WITHIN
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < give_up_at
-            time.sleep(0.02)
-        else:
-            return
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def output(example: str, redis_url: str) -> str:

@@ -11,10 +11,7 @@ import pytest
 from tests.support.workers import REPOSITORY
 
 LARGEST = 0.22
-"""Most that our import may do, as a share of what redis-py's asyncio client does in its own.
-
-Where redis-py takes 80 ms, this is about 18 ms. Steps are counted, not seconds: their number is the same in each run.
-"""
+"""Most steps that our import may take, as a share of those of redis-py's asyncio client; each run has as many."""
 
 PROGRAM = """
 import json, sys

@@ -27,9 +27,7 @@ ODD = ["a:b", "{x}", "100%", "%7B", "}{", "new\nline", "snow ☃", "queue", "a}:
 
 
 @pytest.mark.asyncio
-async def test_every_kind_has_its_holders_and_waiters(
-    locks: LockManager, own_server: RedisServer, command: Command
-) -> None:
+async def test_each_kind_has_holders_and_waiters(locks: LockManager, own_server: RedisServer, command: Command) -> None:
     client = locks.client
     async with AsyncExitStack() as stack, LockManager.from_url(own_server.url, ttl=60) as others:
         lease = await stack.enter_async_context(locks.lock("orders:42"))

@@ -1,8 +1,4 @@
-"""Each private name of asyncio, anyio, redis-py and others that the package uses is there, and stands in one table.
-
-A new version of a library can rename such a name without notice. This test then fails before any lock does, and says
-what is used where.
-"""
+"""Each private name of asyncio, anyio, redis-py and others that the package uses is there, and stands in one table."""
 
 import argparse
 import ast
@@ -56,7 +52,7 @@ def has_parents(met: Any) -> bool:
 STREAM = "to take over the stream of a connection that redis-py has opened"
 EXPECTED: dict[tuple[str, str, str], dict[str, Callable[[Any], object]]] = {
     ("Python", "_redis/connection.py", STREAM): {
-        "StreamReader._buffer": lambda met: bytes(met.connection._reader._buffer) == b"",
+        "StreamReader._buffer": lambda met: bytes(met.connection._reader._buffer) == b""
     },
     ("redis", "_redis/connection.py", STREAM): {
         "Connection._writer": lambda met: has("transport")(met.connection._writer),
@@ -64,7 +60,7 @@ EXPECTED: dict[tuple[str, str, str], dict[str, Callable[[Any], object]]] = {
         "Connection._parser": lambda met: callable(met.connection._parser.parse_error),
     },
     ("fakeredis", "_redis/connection.py", "to end a link to the in-memory server"): {
-        "FakeConnection._sock": lambda met: has("_sock")(met.in_memory),
+        "FakeConnection._sock": lambda met: has("_sock")(met.in_memory)
     },
     ("Python", "_engine/cancellation.py", "to find the task that a cancellation reaches in the end"): {
         "Task._must_cancel": lambda met: met.task._must_cancel is False,
@@ -76,15 +72,13 @@ EXPECTED: dict[tuple[str, str, str], dict[str, Callable[[Any], object]]] = {
         "anyio._backends._asyncio._task_states": has_parents,
         "CancelScope._parent_scope": has_parents,
     },
-    ("Python", "_grantors/who.py", "to name a task that waits"): {
-        "Future._callbacks": is_called_back,
-    },
+    ("Python", "_grantors/who.py", "to name a task that waits"): {"Future._callbacks": is_called_back},
     ("Python", "_core/background.py", "to print nothing when a loop is closed, and to see that it ends"): {
         "Task._log_destroy_pending": lambda met: met.task._log_destroy_pending is True,
         "BaseEventLoop._asyncgens_shutdown_called": lambda met: met.loop._asyncgens_shutdown_called is False,
     },
     ("Python", "_core/hints.py", "to mark coroutine functions before 3.12"): {
-        "asyncio.coroutines._is_coroutine": lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines),
+        "asyncio.coroutines._is_coroutine": lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines)
     },
     ("Python", "testing/_clock.py", "to move the time of a loop in a user's test"): {
         "BaseEventLoop._scheduled": lambda met: isinstance(met.loop._scheduled, list),
@@ -93,23 +87,23 @@ EXPECTED: dict[tuple[str, str, str], dict[str, Callable[[Any], object]]] = {
         "asyncio._get_running_loop": lambda met: asyncio._get_running_loop() is met.loop,
     },
     ("Python", "cli/_arguments.py", "as a type"): {
-        "argparse._SubParsersAction": lambda _: has("_SubParsersAction")(argparse),
+        "argparse._SubParsersAction": lambda _: has("_SubParsersAction")(argparse)
     },
     ("Python", "cli/_completion.py", "to print the completion of a shell"): {
         "ArgumentParser._actions": lambda _: has("_actions")(argparse.ArgumentParser()),
         "Action._get_subactions": lambda _: has("_get_subactions")(argparse.ArgumentParser().add_subparsers()),
     },
     ("redis", "_redis/clients.py", "for its Encoder"): {
-        "redis._parsers": lambda _: has("Encoder")(importlib.import_module("redis._parsers")),
+        "redis._parsers": lambda _: has("Encoder")(importlib.import_module("redis._parsers"))
     },
     ("redis", "_engine/guard.py", "for its BaseParser"): {
-        "redis._parsers.base": lambda _: importlib.import_module("redis._parsers.base").BaseParser.parse_error,
+        "redis._parsers.base": lambda _: importlib.import_module("redis._parsers.base").BaseParser.parse_error
     },
     ("redis", "_redis/sentinel.py", "to connect to the host that a user demands"): {
-        "SentinelManager._force_master_ip": lambda _: OLD_REDIS_PY or has("_force_master_ip")(a_sentinel()),
+        "SentinelManager._force_master_ip": lambda _: OLD_REDIS_PY or has("_force_master_ip")(a_sentinel())
     },
     ("aiohttp", "aiohttp.py", "to see that a request is a WebSocket"): {
-        "RequestHandler._payload_parser": lambda _: "_payload_parser" in RequestHandler.__slots__,
+        "RequestHandler._payload_parser": lambda _: "_payload_parser" in RequestHandler.__slots__
     },
 }
 """Which names are there, by the library that has them, the module that uses them, and what for."""

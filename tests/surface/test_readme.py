@@ -1,7 +1,4 @@
-"""Every Python block of a page is a program that runs, without a warning, on a real server.
-
-And links lead somewhere, tables are narrow, and sentences are read once.
-"""
+"""Every Python block of a page runs on a real server; links lead somewhere, and sentences are read once."""
 
 import os
 import re
@@ -93,9 +90,7 @@ def database() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("place", "program"), PROGRAMS)
-def test_a_block_runs_as_it_stands(
-    place: str, program: str, server: RedisServer, request: pytest.FixtureRequest
-) -> None:
+def test_a_block_runs_as_it_is(place: str, program: str, server: RedisServer, request: pytest.FixtureRequest) -> None:
     for library in ("psycopg", "sqlalchemy"):
         if f"import {library}" in program or f"from {library}" in program:
             pytest.importorskip(library)

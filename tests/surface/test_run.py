@@ -182,9 +182,7 @@ def test_a_signal_for_the_group_reaches_what_the_command_has_started(start: Star
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_while_it_waits_ends_it_and_leaves_no_place_in_the_queue(
-    start: Start, server: RedisServer, number: signal.Signals
-) -> None:
+def test_a_signal_ends_a_waiter_and_frees_its_place(start: Start, server: RedisServer, number: signal.Signals) -> None:
     holder = start("waits", "--", "sh", "-c", "echo begun; sleep 60")
     assert said(holder) == "begun"
     waiting = start("waits", "--", "echo", "never")

@@ -26,10 +26,6 @@ def hosts(start: Start) -> Start:
     return lambda command=WORKS: start("again", "--again", "--ttl", "1", "--", "sh", "-c", command)
 
 
-def lose(server: RedisServer) -> None:
-    server.operator.delete("aiolocks:election:{again}")
-
-
 @pytest.mark.smoke
 def test_a_command_that_ends_by_itself_ends_it_with_its_status(hosts: Start) -> None:
     assert result(hosts("exit 7")) == (7, "", "")
@@ -42,7 +38,7 @@ def test_after_a_loss_the_command_is_stopped_and_then_started_again(hosts: Start
     for _ in range(3):
         term, pid = begun(process)
         assert alive(pid)
-        lose(server)
+        server.operator.delete("aiolocks:election:{again}")
         wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
         terms.append(term)
     begun(process)

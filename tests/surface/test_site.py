@@ -25,12 +25,6 @@ from tests.support.browser import Browser, axe, browser, find_chromium
 pytestmark = pytest.mark.rest
 
 REPOSITORY = Path(__file__).parents[2]
-SITE_VARIABLE = "AIOLOCKS_SITE"
-"""Environment variable that names the folder of a site that has been built."""
-
-SCREENSHOTS_VARIABLE = "AIOLOCKS_SCREENSHOTS"
-"""Environment variable that names a folder for a picture of each page."""
-
 WIDTHS = (390, 1280)
 SEARCHED = ("redlock", "rate", "django", "stuck")
 JUDGED = ("index.html", "tutorial.html", "reference/index.html", "reference/Lock.html")
@@ -56,7 +50,7 @@ axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if there := os.environ.get(SITE_VARIABLE):
+    if there := os.environ.get("AIOLOCKS_SITE"):
         return Path(there)
     if missing := [name for name in ("furo", "myst_parser", "sphinx") if find_spec(name) is None]:
         pytest.skip(f"the group docs is not installed: {', '.join(missing)}")
@@ -148,9 +142,7 @@ def tab() -> Iterator[Browser]:
 @pytest.mark.timeout(170)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("folder", ["", "reference", "source"])
-def test_no_page_scrolls_sideways_or_misses_a_picture(
-    folder: str, width: int, site: Path, address: str, tab: Browser
-) -> None:
+def test_no_page_overflows_or_misses_a_picture(folder: str, width: int, site: Path, address: str, tab: Browser) -> None:
     tab.resize(width)
     looked_at = [name for name in pages(site) if name.rpartition("/")[0].partition("/")[0] == folder]
     assert looked_at
@@ -160,7 +152,7 @@ def test_no_page_scrolls_sideways_or_misses_a_picture(
         beyond, broken = tab.run(f"[{BEYOND}, {BROKEN}]")
         if beyond > 0 or broken:
             wrong.append((name, beyond, broken))
-        if shown := os.environ.get(SCREENSHOTS_VARIABLE):
+        if shown := os.environ.get("AIOLOCKS_SCREENSHOTS"):
             picture = Path(shown, str(width), name).with_suffix(".png")
             picture.parent.mkdir(parents=True, exist_ok=True)
             picture.write_bytes(base64.b64decode(tab.screenshot()))

@@ -39,12 +39,6 @@ WorkOfTwo = Callable[[Lease, Lease], Awaitable[object]]
 Serve = Callable[..., Awaitable[httpx.AsyncClient]]
 """Runs an application until the test ends, and returns a client of it."""
 
-Site = Callable[..., Awaitable[httpx.AsyncClient]]
-"""Serves ``POST /orders/{order_id}``, which does *work* under a lock, on one of the two frameworks."""
-
-TwoLocks = Callable[..., Awaitable[httpx.AsyncClient]]
-"""Serves ``POST /transfer`` under the locks "from" and "to", on one of the two frameworks."""
-
 
 @pytest_asyncio.fixture
 async def serve() -> AsyncIterator[Serve]:
@@ -58,7 +52,9 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 @pytest.fixture(params=["fastapi", "aiohttp"])
-def site(request: pytest.FixtureRequest, serve: Serve) -> Site:
+def site(request: pytest.FixtureRequest, serve: Serve) -> Serve:
+    """Serves ``POST /orders/{order_id}``, which does *work* under a lock, on one of the two frameworks."""
+
     async def on_fastapi(
         redis: Redis, work: Work, name: str = "orders:{order_id}", of: type = int, **options: Any
     ) -> httpx.AsyncClient:
@@ -115,7 +111,7 @@ OrderLease = Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}")]
     ],
 )
 async def test_busy_is_answered_at_once_as_chosen(
-    site: Site, redis: Redis, options: dict[str, Any], status: int, retry_after: list[str], says: str
+    site: Serve, redis: Redis, options: dict[str, Any], status: int, retry_after: list[str], says: str
 ) -> None:
     client = await site(redis, nothing, **options)
     async with Lock(redis, "orders:7", ttl=20):
@@ -127,7 +123,7 @@ async def test_busy_is_answered_at_once_as_chosen(
     assert (await client.post("/orders/7")).status_code == 200
 
 
-async def test_an_answer_says_nothing_of_notes_and_holders(site: Site, redis: Redis) -> None:
+async def test_an_answer_says_nothing_of_notes_and_holders(site: Serve, redis: Redis) -> None:
     client = await site(redis, lambda _: lose(redis), timeout=1.2, note="note of the handler")
     lock = LockManager(redis, holder="name of a service").lock("orders:7", note="note of a colleague")
     async with lock:
@@ -143,7 +139,7 @@ async def test_an_answer_says_nothing_of_notes_and_holders(site: Site, redis: Re
         assert not any(word in said for word in ("note of", "name of a service", socket.gethostname(), "pid"))
 
 
-async def test_a_request_that_finds_so_many_waiting_is_answered_as_busy(site: Site, redis: Redis) -> None:
+async def test_a_request_that_finds_so_many_waiting_is_answered_as_busy(site: Serve, redis: Redis) -> None:
     client = await site(redis, nothing, timeout=WITHIN, max_waiting=1, status=429)
     async with Lock(redis, "orders:7", ttl=20):
         waiting = asyncio.create_task(client.post("/orders/7"))
@@ -165,7 +161,7 @@ async def test_when_to_come_back_is_left_out_where_it_is_unknown_and_a_second_at
         assert retry_header(plan._seconds(own)) == headers
 
 
-async def test_options_of_the_lease_go_before_the_managers(site: Site, redis: Redis) -> None:
+async def test_options_of_the_lease_go_before_the_managers(site: Serve, redis: Redis) -> None:
     ttls: list[float] = []
 
     async def work(lease: Lease) -> None:
@@ -176,7 +172,7 @@ async def test_options_of_the_lease_go_before_the_managers(site: Site, redis: Re
     assert 39 < ttls[0] <= 40
 
 
-async def test_a_limit_lets_so_many_requests_in(site: Site, redis: Redis) -> None:
+async def test_a_limit_lets_so_many_requests_in(site: Serve, redis: Redis) -> None:
     client = await site(redis, nothing, limit=2)
     semaphore = Semaphore(redis, "orders:7", 2)
     async with semaphore:
@@ -185,7 +181,7 @@ async def test_a_limit_lets_so_many_requests_in(site: Site, redis: Redis) -> Non
             assert (await client.post("/orders/7")).status_code == 423
 
 
-async def test_a_handler_whose_lease_is_lost_is_cancelled_and_the_answer_is_503(site: Site, redis: Redis) -> None:
+async def test_a_handler_whose_lease_is_lost_is_cancelled_and_the_answer_is_503(site: Serve, redis: Redis) -> None:
     cancelled = False
 
     async def work(lease: Lease) -> None:
@@ -210,7 +206,7 @@ async def in_spite_of_its_cancellation(lease: Lease) -> None:
 @pytest.mark.parametrize("wait_release", [True, False])
 @pytest.mark.parametrize("end", [nothing, in_spite_of_its_cancellation])
 async def test_a_handler_that_ends_without_its_lease_is_not_answered_with_success(
-    site: Site, redis: Redis, end: Work, wait_release: bool
+    site: Serve, redis: Redis, end: Work, wait_release: bool
 ) -> None:
     async def work(lease: Lease) -> None:
         await take_away(redis)
@@ -222,7 +218,7 @@ async def test_a_handler_that_ends_without_its_lease_is_not_answered_with_succes
     assert (await (await site(redis, work, locks=locks)).post("/orders/7")).status_code == 503
 
 
-async def test_without_redis_it_is_503(site: Site, own_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_redis_it_is_503(site: Serve, own_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as redis:
         client = await site(redis, nothing, status=423)
         own_server.kill()
@@ -233,7 +229,7 @@ async def test_without_redis_it_is_503(site: Site, own_server: RedisServer, capl
 
 @pytest.mark.rest
 @pytest.mark.parametrize("error", [ValueError(), RedisConnectionError(), aiolocks.LockError("no", name="other")])
-async def test_an_error_of_the_handler_is_its_own(site: Site, redis: Redis, error: Exception) -> None:
+async def test_an_error_of_the_handler_is_its_own(site: Serve, redis: Redis, error: Exception) -> None:
     async def work(lease: Lease) -> None:
         raise error
 
@@ -243,7 +239,7 @@ async def test_an_error_of_the_handler_is_its_own(site: Site, redis: Redis, erro
     assert not await Lock(redis, "orders:7").locked()
 
 
-async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(site: Site, redis: Redis) -> None:
+async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(site: Serve, redis: Redis) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def work(lease: Lease) -> None:
@@ -264,7 +260,7 @@ async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(
 
 @pytest.mark.rest
 @pytest.mark.parametrize("value", ["é" * 513, "x" * 1025])
-async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: Site, redis: Redis, value: str) -> None:
+async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: Serve, redis: Redis, value: str) -> None:
     client = await site(redis, nothing, name="{order_id}", of=str)
     assert (await client.post(f"/orders/{'x' * 1024}")).status_code == 200
     refused = await client.post(f"/orders/{value}")
@@ -313,7 +309,9 @@ async def test_a_name_that_is_none_is_refused_at_once(wrong: Any, error: type[Ex
 
 
 @pytest.fixture(params=["fastapi", "aiohttp"])
-def two_locks(request: pytest.FixtureRequest, serve: Serve) -> TwoLocks:
+def two_locks(request: pytest.FixtureRequest, serve: Serve) -> Serve:
+    """Serves ``POST /transfer`` under the locks "from" and "to", on one of the two frameworks."""
+
     async def on_fastapi(redis: Redis, work: WorkOfTwo) -> httpx.AsyncClient:
         app = fastapi_app(redis)
 
@@ -338,7 +336,7 @@ def two_locks(request: pytest.FixtureRequest, serve: Serve) -> TwoLocks:
     return on_fastapi if request.param == "fastapi" else on_aiohttp
 
 
-async def test_one_request_may_hold_several_locks(two_locks: TwoLocks, redis: Redis) -> None:
+async def test_one_request_may_hold_several_locks(two_locks: Serve, redis: Redis) -> None:
     async def work(source: Lease, target: Lease) -> None:
         assert (source.name, target.name) == ("from", "to")
         assert source.held
@@ -355,7 +353,7 @@ async def test_one_request_may_hold_several_locks(two_locks: TwoLocks, redis: Re
 
 @pytest.mark.rest
 @pytest.mark.parametrize("lost", ["from", "to"])
-async def test_the_loss_of_one_of_two_locks_is_503_and_frees_both(two_locks: TwoLocks, redis: Redis, lost: str) -> None:
+async def test_the_loss_of_one_of_two_locks_is_503_and_frees_both(two_locks: Serve, redis: Redis, lost: str) -> None:
     async def work(source: Lease, target: Lease) -> None:
         await redis.delete(f"aiolocks:lock:{{{lost}}}")
         await asyncio.sleep(FOR_EVER)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -27,7 +27,6 @@ TTL = 8.0
 
 in_virtual_time = pytest.mark.parametrize("url", ["memory"], indirect=True)
 
-Lead = Callable[[Lease], Awaitable[object]]
 Application = Callable[..., AbstractAsyncContextManager[object]]
 
 

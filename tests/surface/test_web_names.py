@@ -227,16 +227,13 @@ async def test_annotations_that_only_type_checkers_can_read_do_no_harm(memory: L
     assert await names(app, "/orders/7", "/orders/007") == {"orders:7"}
 
 
-Lower = Annotated[str, StringConstraints(to_lower=True)]
-
-
 @pytest.mark.parametrize(
     ("beside", "declared", "paths", "name"),
     [
         (str, int, ["7", "007"], "7"),
         (int, str, ["7", "007"], "7"),
         (Annotated[str, Path(max_length=9)], int, ["7", "007"], "7"),
-        (Annotated[str, Path(max_length=9)], Lower, ["ABC", "abc"], "abc"),
+        (Annotated[str, Path(max_length=9)], Annotated[str, StringConstraints(to_lower=True)], ["ABC", "abc"], "abc"),
     ],
 )
 async def test_what_one_of_two_declarations_makes_of_a_text_goes_before_the_text(

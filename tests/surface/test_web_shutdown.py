@@ -1,7 +1,4 @@
-"""A web server that is told to end cancels the requests it still serves: their locks are free once it has ended.
-
-uvicorn ends its process by the signal that it got, right behind the lifespan, so that nothing after that runs.
-"""
+"""A web server that gets SIGTERM cancels the requests it still serves: their locks are free once it has ended."""
 
 import signal
 import textwrap
@@ -18,9 +15,6 @@ from tests.support.workers import spawn
 pytestmark = pytest.mark.redis
 
 STREAMS = 20
-
-GRACE = 1
-"""Seconds that the servers give their requests, which take longer."""
 
 FASTAPI = """
     import asyncio, os, socket
@@ -99,8 +93,8 @@ AIOHTTP = """
 @pytest.mark.parametrize("program", [FASTAPI, AIOHTTP], ids=["fastapi", "aiohttp"])
 @pytest.mark.asyncio
 async def test_streams_cut_off_by_their_server_free_their_locks(redis: Redis, tcp_url: str, program: str) -> None:
-    """Those with an even number are streamed under `locked`, the others under a block of their own."""
-    with spawn("-c", textwrap.dedent(program), env={"AIOLOCKS_URL": tcp_url, "GRACE": str(GRACE)}) as worker:
+    """Those with an even number under `locked`, the others under a block of their own; all last longer than GRACE."""
+    with spawn("-c", textwrap.dedent(program), env={"AIOLOCKS_URL": tcp_url, "GRACE": "1"}) as worker:
         async with AsyncExitStack() as stack:
             url = f"http://127.0.0.1:{int(await worker.says())}"
             client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=WITHIN))

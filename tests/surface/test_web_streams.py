@@ -1,8 +1,4 @@
-"""A lease lost after a response has begun: what a client then reads from its socket, byte by byte; and WebSockets.
-
-Nothing may follow what the handler itself has sent: no second response, no end of the body, no answer to a request
-behind it. A client must see that the response is not complete. A WebSocket is closed with 1012.
-"""
+"""A lease lost after a response has begun: nothing follows what the handler has sent, byte by byte; and WebSockets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

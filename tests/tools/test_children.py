@@ -3,13 +3,12 @@
 import os
 import signal
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from tests.support import workers
 from tests.support.children import family
+from tests.surface.test_run import alive, wait_until
 
 pytestmark = pytest.mark.rest
 
@@ -36,7 +35,7 @@ def test_a_server_ends_with_the_process_that_started_it_even_if_that_is_killed()
         server = int(worker.line())
         os.kill(server, 0)
         worker.kill()
-        assert ended(server)
+        wait_until(lambda: not alive(server))
 
 
 @pytest.mark.smoke
@@ -57,18 +56,4 @@ def test_no_worker_survives_its_block_though_stopped_or_forked() -> None:
         child = int(worker.line())
         worker.wait_until_stopped()
     assert worker.wait() == -signal.SIGKILL
-    assert ended(child)
-
-
-def ended(pid: int) -> bool:
-    """Wait for the end of a process that is not our child; its adopter may be slow to bury it."""
-    give_up_at = time.monotonic() + 5
-    while time.monotonic() < give_up_at:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-            os.kill(pid, 0)
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.01)
-    return False
+    wait_until(lambda: not alive(child))

@@ -20,9 +20,6 @@ CALLED = {name: kind.name for kind in KINDS for name in (kind.name, kind.class_n
 CALLED |= {row.id: row.kind.name for row in EVERY_ROW}
 """Every word for a kind that a table may have."""
 
-MANY = 4
-"""Kinds from which on a literal counts as a table of kinds."""
-
 BY_HAND = {
     "faults/test_odd_answers.py": "questions, each to one kind",
     "fleets/neighbours/worker.py": "a program that older versions run, which have no registry; `_CALLED` checks it",
@@ -43,7 +40,7 @@ def tables_by_hand(source: str) -> list[int]:
     tree = ast.parse(source)
     checked = {inner for node in ast.walk(tree) if is_check(node) for inner in ast.walk(node)}
     literals = [node for node in ast.walk(tree) if isinstance(node, ast.Dict | ast.List | ast.Set | ast.Tuple)]
-    return [literal.lineno for literal in literals if len(kinds_in(literal, checked)) >= MANY]
+    return [literal.lineno for literal in literals if len(kinds_in(literal, checked)) > 3]
 
 
 def kinds_in(literal: ast.AST, checked: set[ast.AST]) -> set[str]:

@@ -266,9 +266,7 @@ async def test_an_unknown_way_to_drop_or_direction_is_refused_and_outside_its_bl
         FaultProxy().black_hole = "both"  # type: ignore[assignment]
 
 
-async def test_requests_held_at_a_cut_arrive_beside_those_sent_again(
-    proxy: FaultProxy, client: Redis, redis: Redis
-) -> None:
+async def test_requests_held_at_a_cut_come_beside_their_repeats(proxy: FaultProxy, client: Redis, redis: Redis) -> None:
     proxy.hold_requests()
     before = proxy.requests
     pending = asyncio.ensure_future(client.incr("test:n"))
@@ -305,9 +303,7 @@ async def test_a_black_hole_for_requests_lets_replies_pass(proxy: FaultProxy, re
         proxy.black_hole = False
 
 
-async def test_a_black_hole_for_replies_swallows_those_on_their_way_and_lets_requests_pass(
-    proxy: FaultProxy, redis: Redis
-) -> None:
+async def test_a_black_hole_for_replies_swallows_those_on_their_way_alone(proxy: FaultProxy, redis: Redis) -> None:
     async with client_of(proxy) as client:
         await asyncio.gather(client.ping(), client.ping())  # two connections
         proxy.delay_replies = 0.1

@@ -1,7 +1,4 @@
-"""The tests of what is promised use public names: ours, and those of redis-py and asyncio.
-
-What they have to know of the inside, `tests/support/inside.py` knows for them.
-"""
+"""The tests of what is promised use public names; what they must know of the inside is in `tests/support/inside.py`."""
 
 import ast
 import re
@@ -13,22 +10,13 @@ import pytest
 from tests.support.cases import one_by_one
 
 TESTS = Path(__file__).parent.parent
-FOLDERS = ("primitives", "faults")
 INSIDE = TESTS / "support" / "inside.py"
 
 INTERNAL = {"answering", "answering_nodes", "extension", "jumping", "pipelines", "planted", "secrets"}
 """Modules of `support` for tests of the inside, which the others do not import."""
 
-PLANTING = {"garden", "teeth"}
-"""They plant defects into the package, and try tests with them."""
-
 REGISTRY = "aiolocks._core.kinds"
 """Every table of kinds is made from it, those of the tests too."""
-
-PUBLIC_ALL_THE_SAME = {"os._exit"}
-
-MOST_NAMES = 28
-"""In `inside`. What needs another one may be a test of the inside: those are in `tests/unit`."""
 
 _PATH = re.compile(rf"(aiolocks|redis|asyncio)(\.\w+)*\._[a-z]\w*(\.\w+)*|tests\.support\.({'|'.join(INTERNAL)})")
 _PARTS = re.compile(r"import (aiolocks|asyncio|redis)|from (aiolocks|asyncio|redis)\b")
@@ -76,7 +64,7 @@ def _private_in(node: ast.AST, own: set[str]) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, path) for path in paths if _private_module(path))
         case ast.Attribute(attr=name) if private(name):
             whole = ast.unparse(node)
-            if not (_of_itself(node) and name in own) and whole not in PUBLIC_ALL_THE_SAME:
+            if not (_of_itself(node) and name in own) and whole != "os._exit":
                 yield node.lineno, whole
         case ast.Call(func=function) if ast.unparse(function).rpartition(".")[2] in BY_NAME:
             texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
@@ -102,9 +90,9 @@ def _private_in_text(text: str) -> list[str]:
 
 def texts() -> dict[str, str]:
     """Return the tests of what is promised, and the modules that they share with each other."""
-    paths = [TESTS / "conftest.py", *(path for folder in FOLDERS for path in (TESTS / folder).rglob("*.py"))]
-    shared = (TESTS / "support").glob("*.py")
-    paths += [path for path in shared if path != INSIDE and path.stem not in INTERNAL | PLANTING]
+    paths = [TESTS / "conftest.py", *(TESTS / "primitives").rglob("*.py"), *(TESTS / "faults").rglob("*.py")]
+    excused = INTERNAL | {"inside", "garden", "teeth"}  # the last two plant defects into the package
+    paths += [path for path in (TESTS / "support").glob("*.py") if path.stem not in excused]
     return {str(path.relative_to(TESTS)): path.read_text(encoding="utf-8") for path in paths}
 
 
@@ -163,7 +151,7 @@ def test_the_inside_is_small_and_each_of_its_names_is_used_and_says_what_it_is()
     tree = ast.parse(INSIDE.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     public = [node for node in tree.body if isinstance(node, kinds) and not private(node.name)]
-    assert len(public) <= MOST_NAMES
+    assert len(public) <= 28, "what needs another one may be a test of the inside: those are in `tests/unit`"
     assert [node.name for node in public if not ast.get_docstring(node)] == []
     used = {word for text in texts().values() for word in re.findall(r"\w+", text)}
     functions = [node for node in public if isinstance(node, ast.FunctionDef)]

@@ -170,9 +170,7 @@ async def test_every_call_fails_as_long_as_the_outage_lasts(call: str, used: boo
     await succeeds()
 
 
-async def test_a_holder_works_through_an_outage_that_is_shorter_than_its_lease(
-    locks: LockManager, clock: Clock
-) -> None:
+async def test_a_holder_works_through_an_outage_shorter_than_its_lease(locks: LockManager, clock: Clock) -> None:
     with hearing() as heard:
         async with locks.lock("orders:42", ttl=10) as lease:
             with outage(locks):
@@ -185,7 +183,7 @@ async def test_a_holder_works_through_an_outage_that_is_shorter_than_its_lease(
     assert set(told[3:]) == {"renewed", "released"}
 
 
-async def test_a_holder_is_stopped_at_its_deadline_in_a_longer_one_and_the_waiter_goes_on_after_it(
+async def test_in_a_longer_one_a_holder_is_stopped_and_the_waiter_goes_on_later(
     locks: LockManager, clock: Clock
 ) -> None:
     async def work() -> None:
@@ -206,9 +204,7 @@ async def test_a_holder_is_stopped_at_its_deadline_in_a_longer_one_and_the_waite
     await (await waiter).release()
 
 
-async def test_a_waiter_gives_up_when_its_time_is_over_or_the_outage_lasts_a_ttl(
-    locks: LockManager, clock: Clock
-) -> None:
+async def test_a_waiter_gives_up_when_its_time_ends_or_the_outage_lasts_a_ttl(locks: LockManager, clock: Clock) -> None:
     held = await locks.lock("orders:42", ttl=300).acquire()
     hasty = asyncio.create_task(locks.lock("orders:42", ttl=20).acquire(timeout=10))
     patient = asyncio.create_task(locks.lock("orders:42", ttl=20).acquire())

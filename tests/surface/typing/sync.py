@@ -5,19 +5,7 @@ from datetime import timedelta
 from typing import assert_type
 
 from aiolocks import Holder, Outcome, Statistics, Waiter
-from aiolocks.sync import (
-    Election,
-    Hold,
-    Lease,
-    Lock,
-    LockManager,
-    MultiLock,
-    Once,
-    RLock,
-    RWLock,
-    Semaphore,
-    Versioned,
-)
+from aiolocks.sync import Election, Hold, Lease, Lock, LockManager, MultiLock, Once, RLock, RWLock, Semaphore, Versioned
 
 
 def lock(locks: LockManager) -> None:

@@ -1,7 +1,4 @@
-"""The benchmarks still run: the least of every scenario, so that nobody finds them broken when figures are wanted.
-
-No figure is asserted. How fast something is depends on the machine; that it is measured does not.
-"""
+"""The benchmarks run: the least of every scenario. No figure is asserted, as that depends on the machine."""
 
 import json
 import shutil

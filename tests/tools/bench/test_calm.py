@@ -43,9 +43,7 @@ class Host:
         ([WORSE, DISTURBED, WORSE], 2, FAILED),
     ],
 )
-def test_a_disturbed_run_is_made_again_and_the_least_disturbed_counts(
-    taken: list[float], failing: int, counts: Run
-) -> None:
+def test_a_disturbed_run_is_repeated_and_the_calmest_counts(taken: list[float], failing: int, counts: Run) -> None:
     host = Host(taken, failing)
     assert calmest(host.measure, 3, lambda: host.times) == counts
     assert host.measured == len(taken)

@@ -28,9 +28,7 @@ def one(ahead: float, there: float, back: float, at: float = 1e9) -> Sample:
 
 
 @given(st.floats(-1e6, 1e6), st.lists(st.tuples(delays, delays), min_size=1, max_size=10))
-def test_the_clocks_differ_within_the_bounds_however_lopsided_the_way(
-    ahead: float, ways: list[tuple[float, float]]
-) -> None:
+def test_clocks_differ_within_the_bounds_however_uneven_the_way(ahead: float, ways: list[tuple[float, float]]) -> None:
     middle, doubt = offset([one(ahead, there, back) for there, back in ways])
     assert abs(middle - ahead) <= doubt + 1e-6
     assert doubt <= min(there + back for there, back in ways) / 2 + 1e-6

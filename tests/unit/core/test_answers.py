@@ -44,9 +44,7 @@ DEMOTED = "You can't write against a read only replica."
         (MasterDownError("Link with MASTER is down"), NoPrimaryError, "MASTERDOWN Link with MASTER is down"),
     ],
 )
-def test_an_answer_of_a_server_that_cannot_run_a_command_now_is_known(
-    error: Exception, kind: type[Exception], says: str | None
-) -> None:
+def test_the_answer_of_an_unready_server_is_known(error: Exception, kind: type[Exception], says: str | None) -> None:
     """A server that is no primary looks like an outage, and its connection is left."""
     known = recognized(error)
     assert isinstance(known, kind)
@@ -92,9 +90,7 @@ async def test_a_busy_server_is_ridden_out_until_it_answers() -> None:
 
 
 @pytest.mark.parametrize(("trouble", "seconds"), [(NotNowError(BUSY), 2), (RedisConnectionError("gone"), 0)])
-async def test_a_busy_server_alone_is_ridden_out_until_just_before_the_bound(
-    trouble: Exception, seconds: float
-) -> None:
+async def test_a_busy_server_alone_is_ridden_out_until_just_before_a_bound(trouble: Exception, seconds: float) -> None:
     await asyncio.sleep(100)
 
     async def ask() -> None:

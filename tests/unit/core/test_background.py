@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from aiolocks._core.background import at_loop_end, background, finish, last_releases
-from aiolocks._core.options import Options
-from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.context import Context
-from aiolocks._engine.lease import Hold, Lease
+from aiolocks._engine.lease import Lease
 from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import JumpingLoop
@@ -20,13 +18,7 @@ from tests.support.virtual import clock
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
-
-def no() -> bool:
-    return False
-
-
-def yes() -> bool:
-    return True
+no, yes = (lambda: False), (lambda: True)
 
 
 class Closing:
@@ -137,16 +129,6 @@ def serving(**others: object) -> Answering:
     return Answering(answer)
 
 
-def asking(server: Answering) -> Acquisition:
-    grantor = server.grantor()
-    request = Request(30.0, 1, wait=True)
-    return Acquisition(grantor.context, grantor, b"orders", request, Options(30.0), None)
-
-
-def hold(server: Answering) -> Hold:
-    return Hold(lambda: asking(server).acquire(Lease), server)
-
-
 def ends_at(main: Callable[[], Coroutine[Any, Any, object]]) -> float:
     """Run *main* as a program, in virtual time; return when its loop has ended."""
     loops: list[JumpingLoop] = []
@@ -164,7 +146,7 @@ def ends_at(main: Callable[[], Coroutine[Any, Any, object]]) -> float:
 
 
 async def in_a_block(server: Answering, cleanup: float = 0.0) -> AsyncGenerator[None, None]:
-    async with hold(server):
+    async with server.hold():
         try:
             yield
         finally:
@@ -196,7 +178,7 @@ def test_the_end_does_not_wait_for_an_undo_that_has_been_silent_for_longer() -> 
     server = serving(lock_release=SILENCE)
 
     async def main() -> None:
-        lease = await asking(server).acquire(Lease, by_hand=True)
+        lease = await server.asking().acquire(Lease, by_hand=True)
         releasing = asyncio.ensure_future(lease.release())
         await asyncio.sleep(1.5)
         releasing.cancel()
@@ -208,7 +190,7 @@ def test_what_a_program_still_holds_when_it_ends_is_left_to_its_ttl() -> None:
     server = serving()
 
     async def main() -> object:
-        return await asking(server).acquire(Lease, by_hand=True)
+        return await server.asking().acquire(Lease, by_hand=True)
 
     assert ends_at(main) == 0
     assert not server.times("lock_release")
@@ -218,7 +200,7 @@ async def test_a_session_goes_on_after_an_early_end_of_generators_while_it_is_in
     server = serving()
     loop = asyncio.get_running_loop()
     session = Session.of(server)
-    async with hold(server) as lease:
+    async with server.hold() as lease:
         await loop.shutdown_asyncgens()
         assert not ended(session)
         assert lease.held

@@ -16,11 +16,13 @@ def of(*commands: Any) -> Batch:
     return batch(commands, UTF8)
 
 
-def test_the_words_of_each_command_follow_their_number() -> None:
+def test_the_words_of_each_command_follow_their_number_and_names_and_keys_are_in_order() -> None:
     assert of(("SET", "k", b"\xff\0"), ("INCRBY", "n", -2)).words == (
         b"3", b"SET", b"k", b"\xff\0", b"3", b"INCRBY", b"n", b"-2",
     )  # fmt: skip
     assert of(("OBJECT ENCODING", "k")) == of(("OBJECT", "ENCODING", "k"))
+    assert of(("set", "k", 1), (b"Get", "k"), ("OBJECT ENCODING", "k")).names == ("SET", "GET", "OBJECT")
+    assert of(("SET", "a", 1), ("INCR", "a")).keys == (b"a",)
 
 
 def test_words_are_written_as_redis_py_writes_them() -> None:
@@ -56,11 +58,6 @@ def test_the_keys_of_a_command_are_known(command: Any, keys: list[bytes]) -> Non
 def test_a_command_that_does_not_say_how_many_keys_it_has_is_left_to_the_server_to_refuse(command: Any) -> None:
     assert list(of(command).words[1:]) == [word.encode() for word in command]
     assert list(of(command).keys) == ([b"a"] if command[0] == "ZUNIONSTORE" else [])
-
-
-def test_commands_and_keys_are_named_in_order() -> None:
-    assert of(("set", "k", 1), (b"Get", "k"), ("OBJECT ENCODING", "k")).names == ("SET", "GET", "OBJECT")
-    assert of(("SET", "a", 1), ("INCR", "a")).keys == (b"a",)
 
 
 @one_by_one(

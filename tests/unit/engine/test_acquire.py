@@ -46,9 +46,6 @@ def assert_nothing_left(grantor: ScriptedGrantor) -> None:
     assert not grantor.context.holdings.in_use()
 
 
-# The deadline.
-
-
 async def test_a_stub_takes_timedeltas_as_a_lock_does() -> None:
     grantor = ScriptedGrantor(grants=[After(timedelta(seconds=2), 1)], renewals=[ConnectionError()])
     await until_lost(grantor.hold(ttl=timedelta(seconds=30), timeout=timedelta(minutes=1), max_hold=timedelta(hours=1)))
@@ -76,9 +73,7 @@ async def test_a_turn_that_overtakes_the_reply_counts_from_the_first_request(beg
     ("age", "confirmation", "asked"),
     [(13, 7, 1), (13.69, 7, 1), (13.71, 7, 2), (20, 7, 2), (20, RedisConnectionError(), 2)],
 )
-async def test_a_turn_is_confirmed_if_less_than_half_its_ttl_is_left(
-    age: float, confirmation: Answer, asked: int
-) -> None:
+async def test_a_turn_is_confirmed_if_under_half_its_ttl_is_left(age: float, confirmation: Answer, asked: int) -> None:
     """A re-check that was on its way longer than that would ask for its old place, and so again for the lease."""
     await asyncio.sleep(1)
     grantor = ScriptedGrantor(grants=["queued", confirmation])
@@ -148,9 +143,7 @@ async def test_timeout_without_any_answer_is_redis_own_error_and_is_undone() -> 
 
 
 @pytest.mark.parametrize(("timeout", "took", "until"), [(5.0, 1, 5), (None, 4, 10), (0, 4, 10), (3600, 4, 10)])
-async def test_the_trouble_of_the_last_attempt_ends_the_asking(
-    timeout: float | None, took: float, until: float
-) -> None:
+async def test_trouble_of_the_last_attempt_ends_the_asking(timeout: float | None, took: float, until: float) -> None:
     first, last = RedisConnectionError("cut"), RedisConnectionError("refused")
     grantor = ScriptedGrantor(grants=[After(took, first), After(took, last), NEVER])
     with pytest.raises(RedisConnectionError) as caught:
@@ -547,12 +540,10 @@ async def test_an_outer_cancellation_at_the_instant_of_a_loss_wins(first: str) -
 
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work())
-    if first == "the cancellation":
-        loop.call_at(END, task.cancel)  # before the task starts, and so before the lease's own timer
-    await asyncio.sleep(1)
     if first == "the loss":
-        loop.call_at(END, task.cancel)
-    with pytest.raises(asyncio.CancelledError):
+        await asyncio.sleep(1)  # until the lease has its own timer
+    loop.call_at(END, task.cancel, "by others")
+    with pytest.raises(asyncio.CancelledError, match=None if first == "the loss" else "by others"):
         await task
     assert clock() == END
     assert seen == [1, 0]
@@ -618,9 +609,6 @@ async def test_of_two_losses_at_one_instant_the_outer_one_leaves() -> None:
     assert caught.value.name == "outer"
     assert lease.lost
     assert clock() == END
-
-
-# Who leaves it.
 
 
 async def guarded(grantor: ScriptedGrantor) -> AsyncGenerator[Lease, None]:
@@ -757,9 +745,6 @@ async def test_of_two_entries_of_one_hold_that_begin_together_one_is_refused() -
     await hold.__aexit__(None, None, None)
     assert not lease.held
     assert len(grantor.times("grant")) == 1
-
-
-# acquire() as a coroutine and as a block.
 
 
 class Primitive:

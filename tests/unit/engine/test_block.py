@@ -17,9 +17,7 @@ from tests.unit.engine.leases import END
 
 
 @pytest.mark.parametrize("entering_task", ["goes on", "has ended"])
-async def test_only_the_task_that_leaves_a_block_learns_of_its_loss(
-    entering_task: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_only_a_task_that_leaves_learns_of_a_loss(entering_task: str, caplog: pytest.LogCaptureFixture) -> None:
     stack = AsyncExitStack()
 
     async def enter_and_go_on() -> None:

@@ -199,8 +199,6 @@ async def on_a_stack(block: AbstractAsyncContextManager[Lease]) -> AsyncGenerato
 
 Shape = Callable[[AbstractAsyncContextManager[Lease]], AsyncGenerator[Lease]]
 
-every_shape = pytest.mark.parametrize("shape", [held, on_a_stack])
-
 
 @contextlib.asynccontextmanager
 async def of_a_lease(grantor: ScriptedGrantor) -> AsyncGenerator[Lease]:
@@ -244,7 +242,7 @@ async def test_a_generator_that_is_closed_waits_for_the_release_of_its_block(blo
     assert clock() == 0.3
 
 
-@every_shape
+@pytest.mark.parametrize("shape", [held, on_a_stack])
 async def test_a_generator_that_was_lost_is_closed_without_a_word(shape: Shape) -> None:
     """What closes it asks for no more than its end."""
     generator = shape(ScriptedGrantor().hold(renew=False, on_lost="flag"))

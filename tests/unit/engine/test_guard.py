@@ -12,14 +12,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import Lease, LeaseLostError
 from aiolocks._core.answers import REPLY_TIMEOUT
-from aiolocks._core.options import Options
 from aiolocks._core.timing import deadline, retry_delay
-from aiolocks._engine.acquire import Acquisition
-from aiolocks._engine.request import Request
 from aiolocks._grantors.replication import _WAIT
 from aiolocks._grantors.session import Session
 from aiolocks._redis.pipeline import PendingCall
-from tests.support.answering import Answering, Asked, Later
+from tests.support.answering import Answering, Later
 from tests.support.pipelines import pipeline_in
 from tests.support.virtual import clock
 
@@ -33,17 +30,11 @@ async def holding(said: Any, ttl: float = 30.0) -> AsyncIterator[tuple[Answering
     """Hold a lock on a server that answers guards so, and grants and renews it."""
     await asyncio.sleep(100)
     server = Answering(lambda asked: said if asked.what == "lock_guard" else 1)
-    grantor, options = server.grantor(), Options(ttl, None, on_lost="flag")
-    state = Acquisition(grantor.context, grantor, b"orders", Request(ttl, 1, wait=True), options, None)
-    lease = await state.acquire(Lease)
+    lease = await server.asking(ttl=ttl, on_lost="flag").acquire(Lease)
     try:
         yield server, lease
     finally:
         await server.close()
-
-
-def guards(server: Answering) -> list[Asked]:
-    return [asked for asked in server.asked if asked.what == "lock_guard"]
 
 
 @pytest.mark.parametrize(("ttl", "kept_ms"), [(30.0, b"60000"), (90.0, b"90000")])
@@ -52,7 +43,7 @@ async def test_runs_are_numbered_and_name_the_record_the_holder_and_the_keys(ttl
         token = lease.token.encode()
         for number in (b"1", b"2", b"3"):
             assert await lease.guard(("SET", "k", "v")) == [b"OK"]
-            words = guards(server)[-1].words[2:]
+            words = server.runs("lock_guard")[-1].words[2:]
             assert words[:4] == [b"3", HOLDER + b":g:" + token, HOLDER, b"k"]
             assert words[4:] == [number, kept_ms, b"1", token, b"3", b"SET", b"k", b"v"]
 
@@ -60,7 +51,7 @@ async def test_runs_are_numbered_and_name_the_record_the_holder_and_the_keys(ttl
 async def test_runs_of_one_lease_never_overlap() -> None:
     async with holding(Later(0.5, OK)) as (server, lease):
         await asyncio.gather(*(lease.guard(("INCR", "n")) for _ in range(3)))
-        assert [asked.at for asked in guards(server)] == [100, 100.5, 101]
+        assert [asked.at for asked in server.runs("lock_guard")] == [100, 100.5, 101]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +84,7 @@ async def test_commands_of_a_lease_that_is_over_are_not_sent() -> None:
         await lease.release()
         with pytest.raises(LeaseLostError):
             await lease.guard(("INCR", "n"))
-        assert not guards(server)
+        assert not server.runs("lock_guard")
 
 
 @pytest.mark.parametrize("ttl", [30.0, 4.0])
@@ -105,8 +96,8 @@ async def test_guarded_commands_are_tried_for_ten_seconds_at_most_and_while_the_
         expected = [100.0]
         while (pause := retry_delay(ttl, len(expected))) + expected[-1] < until:
             expected.append(expected[-1] + pause)
-        assert [asked.at for asked in guards(server)] == pytest.approx(expected)
-        assert {asked.words[6] for asked in guards(server)} == {b"1"}, "the same run"
+        assert [asked.at for asked in server.runs("lock_guard")] == pytest.approx(expected)
+        assert {asked.words[6] for asked in server.runs("lock_guard")} == {b"1"}, "the same run"
 
 
 async def test_a_guard_that_is_cancelled_before_its_commands_left_never_sends_them() -> None:
@@ -118,7 +109,7 @@ async def test_a_guard_that_is_cancelled_before_its_commands_left_never_sends_th
             await asyncio.wait_for(lease.guard(("INCR", "n")), 0.5)
         await asyncio.sleep(10)
         assert await lease.guard(("GET", "n")) == [b"OK"]
-        assert [asked.words[-2:] for asked in guards(server)] == [[b"GET", b"n"]]
+        assert [asked.words[-2:] for asked in server.runs("lock_guard")] == [[b"GET", b"n"]]
 
 
 async def test_a_guard_that_is_cancelled_with_its_commands_on_their_way_drops_the_answer() -> None:
@@ -159,5 +150,5 @@ async def test_what_a_full_link_holds_back_is_given_up_after_ten_seconds_and_nev
         link.full = False
         commands._flow()
         assert await lease.release()
-        assert guards(server) == []
+        assert server.runs("lock_guard") == []
         crowd.cancel()

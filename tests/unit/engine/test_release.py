@@ -165,9 +165,7 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
         (125, "answered later", 125),
     ],
 )
-async def test_an_undo_keeps_its_session_for_as_long_as_it_matters(
-    pointless: float, request_is: str, ends: float
-) -> None:
+async def test_an_undo_keeps_its_session_while_it_matters(pointless: float, request_is: str, ends: float) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
         if request_is != "answered":
             await on_its_way(grantor, request)

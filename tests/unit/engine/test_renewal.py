@@ -168,14 +168,6 @@ async def test_the_first_renewal_that_succeeds_again_saves_the_lease_and_ends_th
     assert min(gaps[20], *gaps[41:]) >= 9 - 1e-6
 
 
-async def test_the_answer_not_yours_ends_the_lease_at_once() -> None:
-    grantor = ScriptedGrantor(renewals=[After(2, False)])
-    error = await until_lost(grantor.hold(ttl=30))
-    assert clock() == grantor.times("renew")[0] + 2
-    assert len(grantor.times("renew")) == 1
-    assert "its key expired, was deleted or evicted" in error.reason
-
-
 @pytest.mark.parametrize("answer", [True, False, ConnectionError()])
 async def test_a_renewal_s_reply_after_the_release_changes_nothing(answer: "bool | Exception") -> None:
     grantor = ScriptedGrantor(renewals=[After(5, answer)])
@@ -294,9 +286,6 @@ async def test_however_often_all_are_to_be_renewed_at_once_they_are_when_it_matt
     await lease.release()
 
 
-# In a thread of its own: over other commands, and while the session's loop shows life.
-
-
 class Stalling:
     def __init__(self) -> None:
         self.still = False
@@ -383,16 +372,6 @@ async def test_leases_that_ended_do_not_pile_up() -> None:
         assert clock() == 0
 
 
-async def test_nothing_runs_a_second_after_the_last_lease() -> None:
-    grantor = ScriptedGrantor(renewals=[ConnectionError()])
-    lease = await grantor.acquire()
-    await asyncio.sleep(11)
-    await lease.release()
-    await asyncio.sleep(1)
-    assert timers() == 0
-    assert grantor.context.closed
-
-
 async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered() -> None:
     grantor = ScriptedGrantor()
     lease = await grantor.acquire()
@@ -403,9 +382,6 @@ async def test_no_timer_outlives_a_lease_that_was_watched_before_it_was_entered(
     assert not await watching
     await asyncio.sleep(1)
     assert timers() == 0
-
-
-# All at once, after the link to their server has gone or come.
 
 
 async def test_a_lease_that_is_renewed_at_once_counts_from_then_on_or_is_lost() -> None:

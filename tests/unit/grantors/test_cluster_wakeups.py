@@ -22,12 +22,7 @@ BASE = b"aiolocks:lock:{orders}"
 
 
 class Busy(Nodes):
-    """All names are at the second of three nodes, where others hold them for hours.
-
-    Attributes:
-        finds: How many subscriptions that node finds.
-        old: Whether the nodes know no sharded channels, as before Redis 7.
-    """
+    """All names are at the second of three nodes, held for hours; *old* nodes lack sharded channels."""
 
     def __init__(self) -> None:
         super().__init__(1, 2, 3, does=self._does)
@@ -148,11 +143,9 @@ def router_of(nodes: Nodes) -> Router:
 
 
 class Moving(Nodes):
-    """A lock whose slot goes from the first node to the second while its release is on its way to the first.
+    """A lock whose slot goes from the *first* node to the *second* while its release is on its way to the first.
 
-    Attributes:
-        first: How long the first node takes to say so, or it says something else.
-        second: How long the second takes to answer who asks for the lock.
+    The first takes so long to say so, or answers something else; the second takes so long to answer.
     """
 
     def __init__(self, first: object, second: float) -> None:

@@ -199,9 +199,6 @@ async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
             assert there.asked("lock_grant")[-1].arguments[7:] == sent
 
 
-# What is granted.
-
-
 async def test_a_grant_counts_from_when_its_request_left() -> None:
     for said in (1, [b"granted", 1, 0]):
         async with scene(lock_grant=Later(0.5, said)) as there:
@@ -271,9 +268,6 @@ async def test_a_request_overtaken_by_its_undo_is_an_error_and_nothing_is_learne
         request.extensions = (Adding(on_reply=lambda *_: pytest.fail("there is nothing to learn")),)
         with pytest.raises(RedisError, match="withdrawn before it came"):
             await there.grantor.grant(request)
-
-
-# What a primitive learns.
 
 
 async def test_a_primitive_is_shown_the_arguments_and_the_answer() -> None:

@@ -324,8 +324,3 @@ def test_a_vote_is_decided_as_soon_as_missing_answers_cannot_change_it(size: int
 def test_a_quorum_is_free_when_enough_leases_have_ended(granted: int, busy: list[float], seconds: float) -> None:
     ballot = Ballot(3, 2, dict.fromkeys(range(granted), 7), dict(enumerate(busy, granted)))
     assert ballot.free_after() == seconds
-
-
-@one_by_one("size, quorum", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)])
-def test_a_quorum_is_the_smallest_majority(size: int, quorum: int) -> None:
-    assert quorum_of(size) == quorum

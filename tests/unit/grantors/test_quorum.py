@@ -322,8 +322,16 @@ def voting(*phases: tuple[float, object]) -> list[Voter]:
         (lambda: voting((0.5, takes(1000)), (EVER, BROKEN)), True, (0.5 + TTL)),
         (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], True, TTL),
         (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], False, 1),
+        (lambda: [Voter(grant=answer) for answer in (RUNS_A_SCRIPT, BROKEN, BROKEN)], True, 1),
     ],
-    ids=["they never voted", "asked once", "enough had voted", "they do not agree", "asked once to agree"],
+    ids=[
+        "they never voted",
+        "asked once",
+        "enough had voted",
+        "they do not agree",
+        "asked once to agree",
+        "one that runs a script would make no majority",
+    ],
 )
 async def test_too_few_answers_are_an_error_after_a_second_or_after_a_ttl_where_there_were_enough_before(
     servers: Callable[[], list[Voter]], wait: bool, seconds: float
@@ -389,13 +397,6 @@ async def test_servers_that_run_a_script_are_waited_for_up_to_ten_seconds(answer
         with pytest.raises(QuorumError):
             await majority.grant(Request(TTL, 1, wait=False))
         assert clock() == began, "whoever asks once is told at once, and asked again by the client's own policy"
-
-
-async def test_a_server_busy_with_a_script_is_not_waited_for_where_it_would_make_no_majority() -> None:
-    async with quorum(Voter(grant=RUNS_A_SCRIPT), Voter(grant=BROKEN), Voter(grant=BROKEN)) as majority:
-        with pytest.raises(QuorumError):
-            await majority.grant(Request(TTL, 1, wait=True))
-        assert clock() <= 1 + LONGEST_PAUSE
 
 
 async def test_servers_that_had_answered_are_waited_for_a_whole_ttl_though_a_script_keeps_them_busy() -> None:

@@ -19,8 +19,6 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from aiolocks import Lease, Lock
 from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
-from aiolocks._engine.acquire import Acquisition
-from aiolocks._engine.lease import Hold
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Request
 from aiolocks._grantors.all_of import AllOf
@@ -49,18 +47,8 @@ def granting(**others: object) -> Answering:
     return Answering(answer)
 
 
-def asking(server: Answering, **options: Any) -> Acquisition:
-    grantor, wanted = server.grantor(), Options(**{"ttl": 30.0, **options})
-    request = Request(wanted.ttl, 1, wait=True)
-    return Acquisition(grantor.context, grantor, b"orders", request, wanted, None)
-
-
 async def acquired(server: Answering, **options: Any) -> Lease:
-    return await asking(server, **options).acquire(Lease, by_hand=True)
-
-
-def hold(server: Answering, **options: Any) -> Hold:
-    return Hold(lambda: asking(server, **options).acquire(Lease), server)
+    return await server.asking(**options).acquire(Lease, by_hand=True)
 
 
 def waiting(server: Answering) -> Request:
@@ -188,7 +176,7 @@ async def test_it_lasts_until_what_undoes_a_lease_is_answered_or_pointless() -> 
 async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
     server = granting(lock_renew=0)
     session, channel = Session.of(server), server.grantor().channel()
-    async with hold(server, on_lost="flag", replicas=1) as lease:
+    async with server.hold(on_lost="flag", replicas=1) as lease:
         session.servers.wakeups[0].subscriber.listen(channel)
         assert await connected()
         await lease.wait_lost()
@@ -196,7 +184,7 @@ async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
         assert not await connected()
         assert not ended(session)
         server.answer = granting().answer
-        async with hold(server, replicas=1):
+        async with server.hold(replicas=1):
             assert await connected()
         await asyncio.sleep(2)
         assert not await connected()
@@ -338,14 +326,6 @@ async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.Log
     assert all("lacks the rights" in message and "in 1 s" in message for message in caplog.messages)
 
 
-def test_outside_of_a_loop_there_is_none() -> None:
-    pool = memory_client("memory://").connection_pool
-    with pytest.raises(RuntimeError, match="no asyncio event loop"):
-        Session.of(pool)
-    with pytest.raises(RuntimeError, match="no asyncio event loop"):
-        Session.find(pool)
-
-
 def test_a_session_runs_in_its_own_loop_alone() -> None:
     pool = granting()
     lock = Lock(Redis(connection_pool=cast("Any", pool)), "orders")
@@ -364,8 +344,9 @@ def test_a_session_runs_in_its_own_loop_alone() -> None:
     one, other = sessions
     assert one is not other
     assert one.context.id != other.context.id
-    with pytest.raises(RuntimeError, match="no asyncio event loop is running"):
-        lock._grantor()
+    for outside in (lock._grantor, lambda: Session.find(pool)):
+        with pytest.raises(RuntimeError, match="no asyncio event loop is running"):
+            outside()
 
     async def end() -> None:
         assert not ended(other)

@@ -26,17 +26,10 @@ SOON = 0.05
 
 @final
 class Hall(Answering):
-    """A server at which one waits.
+    """A server at which callers wait, until it answers *grant*, or something to their *places* in a re-check.
 
-    Attributes:
-        busy_ms: How long the lease in the way lasts, as it says; -1: for ever, -2: there is none.
-        found: How many subscribers of the session's channel it finds.
-        finds_anew: Who subscribes from now on.
-        passed_over: Whether the session had been passed over.
-        places: What it answers to each waiter of a re-check.
-        grant: What it answers to who asks, if it does not queue it.
-        recheck: What it answers to a re-check, if that is not how all stand.
-        farewell: The same when a session takes leave of its old name.
+    The lease in the way lasts for *busy_ms* (-1: for ever, -2: there is none). The server *found* so many subscribers
+    of the session's channel. It answers *recheck* to a re-check, and *farewell* to one for an old name of the session.
     """
 
     def __init__(self) -> None:
@@ -536,9 +529,6 @@ async def test_a_session_that_has_ended_leaves_no_queue_any_more(hall: Hall) -> 
         assert len(hall.tried) == 2, "no connection is made for it"
 
 
-# A place that was forgotten.
-
-
 async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket(hall: Hall) -> None:
     """As after a restart, or silence for too long."""
     async with session_of(hall):
@@ -729,9 +719,6 @@ async def test_trouble_that_is_not_redis_own_is_raised_as_such(hall: Hall) -> No
         assert str(error) == "no route to host"
 
 
-# Beside others.
-
-
 async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session(hall: Hall) -> None:
     async with session_of(hall):
         await waiting(hall)
@@ -767,9 +754,6 @@ async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_s
         leave(hall, first)
         await asyncio.sleep(0.7)
         assert 0.1 <= hall.rechecks()[0] - 0.1 <= 0.501
-
-
-# Handing over.
 
 
 MORE = -2

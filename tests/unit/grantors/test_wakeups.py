@@ -22,13 +22,7 @@ LOOK = 0.26
 
 
 class Hub(Answering):
-    """A server that is held by another for hours.
-
-    Attributes:
-        allows: Who asks may subscribe.
-        finds: How many subscriptions the server that has the keys finds, or what it answers instead.
-        counts_in: Seconds that it takes to say so.
-    """
+    """A server that is held by another for hours; it *allows* to subscribe, and *finds* so many subscriptions."""
 
     def __init__(self) -> None:
         super().__init__(self._answer)

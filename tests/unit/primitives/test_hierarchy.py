@@ -1,7 +1,6 @@
 """Paths in virtual time: what is asked of the server at each level, and how all come to one fencing token."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,13 +11,13 @@ from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHAR
 from tests.support.answering import SILENCE, Answering, Asked
 
 
-class Server:
+class Server(Answering):
     """One that grants whatever is asked for, each time with a larger fencing token."""
 
     def __init__(self, *fences: object) -> None:
+        super().__init__(self._answer)
         self._fences = list(fences)
         self._number = 0
-        self.pool = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
         if asked.what == "modes_fence":
@@ -29,20 +28,11 @@ class Server:
         return self._number
 
     def at(self, path: str, **options: Any) -> HierarchicalLock:
-        return HierarchicalLock(self.pool.client(), path, **options)
+        return HierarchicalLock(self.client(), path, **options)
 
     def wishes(self) -> list[tuple[bytes, int, int]]:
-        asked = self.pool.runs("modes_grant")
+        asked = self.runs("modes_grant")
         return [(each.keys[0], int(each.arguments[2]), int(each.arguments[3])) for each in asked]
-
-
-@asynccontextmanager
-async def serving(*fences: object) -> AsyncIterator[Server]:
-    server = Server(*fences)
-    try:
-        yield server
-    finally:
-        await server.pool.close()
 
 
 ROOT, TABLE, ROW, SIBLING = (
@@ -54,14 +44,14 @@ ROOT, TABLE, ROW, SIBLING = (
     ("read", INTENT_SHARED, SHARED), ("write", INTENT_EXCLUSIVE, EXCLUSIVE),
 ])  # fmt: skip
 async def test_levels_above_are_held_by_intention_behind_all_others(word: str, above: int, mode: int) -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with getattr(server.at("shop/orders/42"), word):
             pass
         assert server.wishes() == [(ROOT, above, ~0), (TABLE, above, ~0), (ROW, mode, ~0)]
 
 
 async def test_a_second_path_passes_the_queue_at_the_levels_that_are_held_already_and_at_no_other() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.at("shop/orders/42").write, server.at("shop/orders/43").write:
             pass
         assert server.wishes()[3:] == [
@@ -71,44 +61,44 @@ async def test_a_second_path_passes_the_queue_at_the_levels_that_are_held_alread
 
 @pytest.mark.parametrize("path", ["shop/orders", "shop/orders/42"])
 async def test_all_levels_have_one_fencing_token_that_is_asked_for_in_one_step(path: str) -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.at(path).write as lease:
             assert lease.fencing_token == 50
             assert set(lease.fencing_tokens.values()) == {50}
-        (asked,) = server.pool.runs("modes_fence")
+        (asked,) = server.runs("modes_fence")
         assert asked.keys == [key + b":meta" for key in (ROOT, TABLE, ROW)][: path.count("/") + 1]
-        assert asked.arguments == [each.arguments[0] for each in server.pool.runs("modes_grant")]
+        assert asked.arguments == [each.arguments[0] for each in server.runs("modes_grant")]
 
 
 async def test_a_path_of_one_level_has_its_fencing_token_from_its_grant_without_a_second_question() -> None:
-    async with serving() as server:
+    async with aclosing(Server()) as server:
         async with server.at("shop").write as lease:
             assert lease.fencing_tokens == {"shop": 1}
-        assert not server.pool.runs("modes_fence")
+        assert not server.runs("modes_fence")
 
 
 async def test_a_fencing_token_whose_answer_was_lost_is_asked_for_again() -> None:
-    async with serving(SILENCE, 60) as server:
+    async with aclosing(Server(SILENCE, 60)) as server:
         async with server.at("shop/orders").write as lease:
             assert lease.fencing_token == 60
-            assert len(server.pool.runs("modes_grant")) == 2, "what is held is not asked for anew"
+            assert len(server.runs("modes_grant")) == 2, "what is held is not asked for anew"
 
 
 async def test_a_level_lost_before_all_have_one_fencing_token_makes_all_begin_again() -> None:
-    async with serving(0, 60) as server:
+    async with aclosing(Server(0, 60)) as server:
         async with server.at("shop/orders").write as lease:
             assert lease.fencing_token == 60
-        assert len({asked.arguments[0] for asked in server.pool.runs("modes_grant")}) == 4
+        assert len({asked.arguments[0] for asked in server.runs("modes_grant")}) == 4
 
 
 async def test_a_fencing_token_is_asked_for_within_half_the_ttl() -> None:
     """Then all are renewed first, as there is too little left to begin with."""
-    async with serving(*[SILENCE] * 100) as server:
+    async with aclosing(Server(*[SILENCE] * 100)) as server:
         with pytest.raises(RedisTimeoutError):
             async with server.at("shop/orders", ttl=16).write:
                 pytest.fail("it has no fencing token")
-        renewed_at = server.pool.times("modes_renew")[0]
-        before = [at for at in server.pool.times("modes_fence") if at < renewed_at]
+        renewed_at = server.times("modes_renew")[0]
+        before = [at for at in server.times("modes_fence") if at < renewed_at]
         assert before == pytest.approx([0, 1, 3, 7], abs=0.5)
 
 

@@ -13,13 +13,13 @@ from tests.support.answering import SILENCE, Answering, Asked, Later
 from tests.support.virtual import clock
 
 
-class Server:
+class Server(Answering):
     """One that grants whatever is asked for, but answers upgrades and downgrades with what comes next."""
 
     def __init__(self, upgrades: tuple[object, ...] = (9,), downgrades: tuple[object, ...] = ([1],)) -> None:
+        super().__init__(self._answer)
         self._upgrades, self._downgrades = list(upgrades), list(downgrades)
         self.renews: object = 1
-        self.pool = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
         if asked.what == "modes_renew":
@@ -31,13 +31,10 @@ class Server:
         return self._downgrades.pop(0) if asked.what == "modes_downgrade" else 1
 
     def rw(self, **options: Any) -> RWLock:
-        return RWLock(self.pool.client(), "catalogue", **options)
+        return RWLock(self.client(), "catalogue", **options)
 
     def upgrades(self) -> list[Asked]:
-        return [asked for asked in self.pool.runs("modes_grant") if int(asked.arguments[2]) == UPGRADE]
-
-    async def aclose(self) -> None:
-        await self.pool.close()
+        return [asked for asked in self.runs("modes_grant") if int(asked.arguments[2]) == UPGRADE]
 
 
 async def test_a_bad_time_out_of_an_upgrade_is_an_error_but_of_a_reader_s_its_mode_is() -> None:
@@ -120,7 +117,7 @@ async def test_a_lease_that_is_over_changes_its_mode_no_more_and_says_why(releas
                 pytest.fail("it is over")
         with pytest.raises(LeaseLostError, match=reason):
             await lease.downgrade()
-        assert server.upgrades() == server.pool.runs("modes_downgrade") == []
+        assert server.upgrades() == server.runs("modes_downgrade") == []
 
 
 async def test_a_lease_past_its_longest_hold_can_be_upgraded_for_as_long_as_it_lasts() -> None:
@@ -139,7 +136,7 @@ async def test_a_downgrade_is_asked_for_within_ten_seconds_or_the_lease(ttl: flo
         lease = await server.rw(ttl=ttl, renew=False).upgradeable.acquire()
         with pytest.raises(RedisTimeoutError):
             await lease.downgrade()
-        assert server.pool.times("modes_downgrade") == pytest.approx([0, 1, 3, 7][:count], abs=0.5)
+        assert server.times("modes_downgrade") == pytest.approx([0, 1, 3, 7][:count], abs=0.5)
         with pytest.raises(RuntimeError, match="read lease cannot be upgraded"):
             lease.upgrade()
         await lease.release()

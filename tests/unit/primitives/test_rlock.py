@@ -15,14 +15,14 @@ from tests.support.answering import Answering, Asked
 from tests.support.inside import block_loop
 
 
-class Server:
+class Server(Answering):
     """One that grants each name to whoever asks first, until it is released, or as long as it is renewed."""
 
     def __init__(self) -> None:
+        super().__init__(self._answer)
         self.renews = True
         self.fence = 0
         self._holders: dict[bytes, bytes] = {}
-        self.pool = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
         if asked.what == "SUBSCRIBE":
@@ -44,14 +44,11 @@ class Server:
     def forget(self) -> None:
         self._holders.clear()
 
-    def asked(self) -> list[str]:
-        return [asked.what.removeprefix("lock_") for asked in self.pool.asked]
+    def verbs(self) -> list[str]:
+        return [asked.what.removeprefix("lock_") for asked in self.asked]
 
     def lock(self, name: str = "orders", **options: Any) -> RLock:
-        return RLock(self.pool.client(), name, **options)
-
-    async def aclose(self) -> None:
-        await self.pool.close()
+        return RLock(self.client(), name, **options)
 
 
 async def in_a_child(work: Callable[[], Any]) -> Any:
@@ -69,7 +66,7 @@ async def test_locks_of_two_names_or_at_two_servers_have_two_leases() -> None:
             assert first.token == again.token != second.token == more.token
             assert third.token not in {first.token, second.token}
             assert (first.fencing_token, second.fencing_token, third.fencing_token) == (1, 2, 1)
-        assert (one.asked(), other.asked()) == (["grant", "grant", "release", "release"], ["grant", "release"])
+        assert (one.verbs(), other.verbs()) == (["grant", "grant", "release", "release"], ["grant", "release"])
 
 
 async def test_a_child_waits_for_another_lock_than_its_parent_has_and_at_another_server() -> None:
@@ -130,7 +127,7 @@ async def test_a_block_releases_its_own_hold_and_nothing_else_does_by_name(how: 
             with pytest.raises(RuntimeError, match="holds no lease to release"):
                 await lock.release()
             assert lease.held
-        assert server.asked() == ["grant", "release"]
+        assert server.verbs() == ["grant", "release"]
 
 
 async def test_a_hold_says_why_it_is_lost_also_before_that_was_noted() -> None:

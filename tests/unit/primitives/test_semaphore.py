@@ -15,27 +15,24 @@ from tests.support.answering import SILENCE, Answering, Asked
 from tests.support.virtual import clock
 
 
-class Scraper:
+class Scraper(Answering):
     """A server that answers requests for permits with what comes next, and all else with a yes."""
 
     def __init__(self, *grants: object) -> None:
+        super().__init__(self._answer)
         self._grants = list(grants)
-        self.server = Answering(self._answer)
 
     def _answer(self, asked: Asked) -> object:
         if asked.what != "semaphore_grant":
             return 1
         return self._grants.pop(0) if len(self._grants) > 1 else self._grants[0]
 
-    async def aclose(self) -> None:
-        await self.server.close()
-
     def semaphore(self, limit: int, **options: Any) -> Semaphore:
-        return Semaphore(self.server.client(), "scraper", limit, **options)
+        return Semaphore(self.client(), "scraper", limit, **options)
 
     def limits(self) -> list[tuple[int, int]]:
         """Return which limit each request named, and whether it declared that."""
-        each = [asked.arguments[-2:] for asked in self.server.runs("semaphore_grant")]
+        each = [asked.arguments[-2:] for asked in self.runs("semaphore_grant")]
         return [(int(limit), int(declares)) for limit, declares in each]
 
 
@@ -62,8 +59,8 @@ async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_r
 
 async def test_a_declaration_that_was_not_run_is_not_repeated_after_a_resize() -> None:
     async with aclosing(Scraper(ResponseError("CLUSTERDOWN not now"), granted())) as scraper:
-        answer = scraper.server.answer
-        scraper.server.answer = lambda asked: [3] if asked.what == "semaphore_resize" else answer(asked)
+        answer = scraper.answer
+        scraper.answer = lambda asked: [3] if asked.what == "semaphore_resize" else answer(asked)
         acquiring = asyncio.create_task(scraper.semaphore(3).acquire()._coroutine)
         await asyncio.sleep(0.01)
         await scraper.semaphore(3).resize(5)
@@ -73,9 +70,9 @@ async def test_a_declaration_that_was_not_run_is_not_repeated_after_a_resize() -
 
 async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_one() -> None:
     async with aclosing(Scraper(7)) as scraper:
-        scraper.server.answer = lambda asked: [3] if asked.what == "semaphore_resize" else 7
+        scraper.answer = lambda asked: [3] if asked.what == "semaphore_resize" else 7
         await scraper.semaphore(3).resize(5)
-        ((limit, pin, *waiter),) = [asked.arguments for asked in scraper.server.runs("semaphore_resize")]
+        ((limit, pin, *waiter),) = [asked.arguments for asked in scraper.runs("semaphore_resize")]
         assert (limit, pin, len(waiter)) == (b"5", b"-1", 3), "and whom to tell of what it hands over"
         await scraper.semaphore(3).acquire()
         await scraper.semaphore(5).acquire()

@@ -141,9 +141,7 @@ def test_a_loop_sleeps_where_processors_cannot_be_counted(monkeypatch: pytest.Mo
 
 @pytest.mark.asyncio
 @pytest.mark.redis
-async def test_a_reply_that_a_loop_stayed_awake_for_is_not_kept(
-    server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reply_awaited_awake_is_not_kept(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = count_busy_turns(monkeypatch)
     stay_awake_for(monkeypatch, 0.05)
     async with Redis.from_url(server.url) as client:

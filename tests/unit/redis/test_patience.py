@@ -1,8 +1,4 @@
-"""How long an answer is waited for, and how long until it is asked again, in virtual time: longer after each silence.
-
-What was too impatient once, for a server or a way there that is slow, would be so for good: each question would be
-given up just before its answer, and asked anew of a server that has the more to do.
-"""
+"""How long an answer is waited for, and how long until a question is repeated: longer after each silence."""
 
 import asyncio
 from itertools import pairwise
@@ -11,9 +7,7 @@ import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.answers import REPLY_TIMEOUT
-from aiolocks._core.options import Options
 from aiolocks._core.timing import retry_delay
-from aiolocks._engine.acquire import Acquisition
 from aiolocks._engine.guard import guard
 from aiolocks._engine.lease import Lease, state_of
 from aiolocks._engine.request import Granted, Request
@@ -26,11 +20,6 @@ TTL = 30.0
 
 def silent_to(what: str) -> Answering:
     return Answering(lambda asked: SILENCE if asked.what == what else 1)
-
-
-def asking(server: Answering, timeout: float | None = None) -> Acquisition:
-    grantor, options = server.grantor(), Options(TTL, timeout)
-    return Acquisition(grantor.context, grantor, b"orders", Request(TTL, 1, wait=True), options, timeout)
 
 
 def patience(times: list[float], *, paused: bool) -> list[float]:
@@ -51,7 +40,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
     server = silent_to("lock_grant")
     async with session_of(server):
         with pytest.raises(RedisTimeoutError):
-            await asking(server).acquire(Lease)
+            await server.asking().acquire(Lease)
         assert clock() == REPLY_TIMEOUT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
 
@@ -59,7 +48,7 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
 async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_release")
     async with session_of(server):
-        lease = await asking(server).acquire(Lease)
+        lease = await server.asking().acquire(Lease)
         with pytest.raises(RedisTimeoutError):
             await lease.release()
         await asyncio.sleep(TTL)
@@ -69,7 +58,7 @@ async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:
 async def test_what_a_lease_guards_is_waited_for_longer_after_each_silence() -> None:
     server = silent_to("lock_guard")
     async with session_of(server):
-        lease = await asking(server).acquire(Lease)
+        lease = await server.asking().acquire(Lease)
         with pytest.raises(RedisTimeoutError):
             await guard(state_of(lease), [("INCR", "n")])
         assert patience(server.times("lock_guard"), paused=True) == [1, 2, 4]

@@ -71,7 +71,7 @@ async def test_a_call_that_cannot_be_packed_is_answered_with_why(redis: Redis, c
 
     arguments: Any
     commands, answers = commands_of(redis), Answers()
-    expected = {1: [BAD], 2: [GOOD], 3: [BAD], 4: [GOOD]}
+    expected: dict[Any, list[object]] = {1: [BAD], 2: [GOOD], 3: [BAD], 4: [GOOD]}
     if connected:
         commands.submit(Echo(), (b"good",), answers, 1.0, 0)
         await answers.until(1)
@@ -80,18 +80,9 @@ async def test_a_call_that_cannot_be_packed_is_answered_with_why(redis: Redis, c
         commands.submit(Echo(), arguments, answers, 1.0, number)
         assert number not in answers.all, "never before `submit` returns"
     assert await answers.until(len(expected)) == expected
-    commands.close()
-
-
-@pytest.mark.asyncio
-@pytest.mark.redis
-async def test_a_call_that_cannot_be_packed_whole_is_answered_with_why(redis: Redis) -> None:
-    commands, answers = commands_of(redis), Answers()
-    commands.submit(Echo(), (b"good",), answers, 1.0, 0)
-    await answers.until(1)  # it is taken for known from now on
-    call = commands.submit(Echo(known=True), (b"bad",), answers, 1.0, 1)
-    commands.submit(Echo(), (b"good",), answers, 1.0, 2)
-    assert await answers.until(3) == {0: [GOOD], 1: [BAD], 2: [GOOD]}
+    call = commands.submit(Echo(known=True), (b"bad",), answers, 1.0, "by its digest")
+    commands.submit(Echo(), (b"good",), answers, 1.0, "behind it")
+    assert await answers.until(len(expected) + 2) == expected | {"by its digest": [BAD], "behind it": [GOOD]}
     assert call.link is None, "by which who asked knows that it was not run"
     commands.close()
 

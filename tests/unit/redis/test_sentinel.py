@@ -24,16 +24,10 @@ RUN = PlainCommand("RUN")
 
 
 class Watching(Answering):
-    """A Sentinel.
+    """A Sentinel that knows a primary at *port*, and *others*; its answer takes *late* seconds.
 
-    Attributes:
-        port: Of the primary that it knows.
-        promoted: The port that it names, once a failover that it leads has come so far.
-        epoch: Of its configuration.
-        flags: What it says of the primary.
-        others: How many other Sentinels it knows.
-        late: Seconds that it takes to answer.
-        absent: Who connects is refused at once, as on the same machine, without a turn of the loop.
+    In a failover that it leads, it names the *promoted* port in the end. If it is *absent*, it refuses connections
+    without a turn of the loop, as on the same machine.
     """
 
     def __init__(self) -> None:
