@@ -1,7 +1,4 @@
-"""A read-write lock under many hands and under faults: writers are alone, nobody starves, lost replies do no harm.
-
-`AIOLOCKS_RW_SECONDS=20` runs the crowd for that long, as every night; else for a few seconds.
-"""
+"""A read-write lock under many hands: writers are alone, and nobody starves, for AIOLOCKS_RW_SECONDS."""
 
 import os
 from contextlib import ExitStack
