@@ -10,15 +10,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError
 from tests.support.inside import our_timers
-from tests.support.primitives import (
-    SHORT,
-    SOON,
-    Make,
-    Row,
-    as_a_stranger,
-    exclusive_rows,
-    until,
-)
+from tests.support.primitives import SHORT, SOON, Make, Row, as_a_stranger, exclusive_rows, until
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio

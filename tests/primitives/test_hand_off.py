@@ -3,22 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import (
-    AcquireTimeoutError,
-    HierarchicalLock,
-    Lease,
-    LeaseLostError,
-    Lock,
-    MultiLock,
-    RLock,
-    RWLock,
-)
+from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, RWLock
 from tests.support import clients
 from tests.support.heard import hearing
 from tests.support.inside import secret_of
@@ -136,20 +126,6 @@ async def test_of_many_processes_that_adopt_one_gets_the_lease(make: Make, stran
     assert await adopted.release()
     with pytest.raises(LeaseLostError):
         await make().adopt(text)
-
-
-@exclusive_handed_on_rows
-async def test_an_offer_that_no_one_adopts_is_free_after_its_ttl(make: Make, stranger: Redis) -> None:
-    lease = await make(ttl=0.2).acquire()
-    text = await lease.hand_off(ttl=timedelta(seconds=0.7))
-    began = asyncio.get_running_loop().time()
-    next_one = await as_a_stranger(make(client=stranger).acquire(timeout=10))
-    assert asyncio.get_running_loop().time() - began > 0.6
-    with pytest.raises(LeaseLostError) as caught:
-        await make().adopt(text)
-    assert caught.value.name == next_one.name
-    assert next_one.held
-    assert await next_one.release()
 
 
 @handed_on_rows
@@ -298,7 +274,7 @@ async def test_a_lease_that_is_handed_off_ends_once_for_its_listeners_whether_it
 async def test_min_hold_of_an_adopted_lease_counts_from_the_adoption(make: Make) -> None:
     lease = await make(min_hold=60).acquire()
     text = await lease.hand_off()
-    adopted = await make(min_hold=0.4).adopt(text)
+    adopted = await make(min_hold=1.0).adopt(text)
     assert await adopted.release()
     assert await as_a_stranger(make().try_acquire()) is None
     await free(make())

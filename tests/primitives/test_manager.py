@@ -90,14 +90,6 @@ async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: R
     await locks.aclose()
 
 
-async def test_a_manager_does_not_close_the_client_of_its_user(redis: Redis) -> None:
-    number = await redis.client_id()
-    async with LockManager(redis) as locks:
-        assert locks.client is redis
-        await locks.lock("orders").locked()
-    assert await redis.client_id() == number
-
-
 # After it was closed.
 
 MADE: dict[str, Callable[[LockManager], Any]] = {

@@ -18,14 +18,7 @@ import pytest
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import (
-    AcquireTimeoutError,
-    LeaseLostError,
-    LockManager,
-    Once,
-    OnceFailedError,
-    OutcomeMismatchError,
-)
+from aiolocks import AcquireTimeoutError, LeaseLostError, LockManager, Once, OnceFailedError, OutcomeMismatchError
 from tests.support import network
 from tests.support.heard import hearing
 from tests.support.primitives import SOON, until
@@ -216,18 +209,7 @@ async def leave_by_scope(run: Awaitable[Any], work: Work) -> None:
     assert scope.cancelled_caught
 
 
-async def leave_by_group(run: Awaitable[Any], work: Work) -> None:
-    async def fail() -> None:
-        await work.began.wait()
-        raise KeyError
-
-    with pytest.raises(ExceptionGroup):
-        async with asyncio.TaskGroup() as group:
-            group.create_task(fail())
-            await run
-
-
-@pytest.mark.parametrize("leave", [leave_by_cancel, leave_by_timeout, leave_by_scope, leave_by_group])
+@pytest.mark.parametrize("leave", [leave_by_cancel, leave_by_timeout, leave_by_scope])
 async def test_when_the_last_caller_leaves_the_function_has_ended_and_the_name_is_free(
     client: Redis, work: Work, leave: Callable[[Awaitable[Any], Work], Awaitable[None]]
 ) -> None:

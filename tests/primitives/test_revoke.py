@@ -152,41 +152,11 @@ async def test_what_is_revoked_guards_nothing_and_is_not_handed_off(make: Make, 
         await free(make())
 
 
-@every_row
-async def test_a_release_before_it_is_told_ends_a_live_lease(make: Make) -> None:
-    lease = await make(ttl=LONG).acquire()
-    revoking = asyncio.create_task(make().revoke(timeout=15))
-    while not revoking.done() and await lease.renew():
-        await asyncio.sleep(0.01)
-        if (await make().statistics()).holders == 0:
-            break
-    await lease.release()
-    await asyncio.wait_for(revoking, 10)
-    await free(make())
-
-
 async def test_a_block_that_ends_before_it_is_told_raises_nothing(make: Make) -> None:
     async with make(ttl=LONG):
         with pytest.raises(AcquireTimeoutError):
             await make().revoke(timeout=0)
     await free(make())
-
-
-async def test_revoked_twice_at_the_same_time_both_hear_when_it_is_gone(make: Make) -> None:
-    body = await Body.enter(make, ttl=STEADY)
-    await asyncio.gather(make().revoke(timeout=15), make().revoke(timeout=15))
-    await body.end()
-    await free(make())
-
-
-async def test_a_revoke_that_stops_waiting_has_revoked_the_lease_all_the_same(make: Make) -> None:
-    body = await Body.enter(make, ttl=STEADY)
-    revoking = asyncio.create_task(make().revoke())
-    await asyncio.sleep(0.2)
-    if not revoking.done():
-        revoking.cancel()
-        await asyncio.wait([revoking])
-    assert (await body.end()).reason == "revoked"
 
 
 async def test_a_task_may_revoke_what_it_is_inside_of(make: Make) -> None:
