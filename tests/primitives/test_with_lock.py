@@ -271,7 +271,6 @@ async def test_a_lock_with_modes_is_held_in_the_mode_that_kind_names(client: Red
             },
             kinds_where(lambda kind: bool(kind.modes) or not kind.leased),
         ).values(),
-        (partial(RWLock, ttl=5), r"\.read"),
         (int, "`async with` can enter, not int"),
         ("semaphore", "kind must be a primitive, such as Lock or Semaphore, .* not 'semaphore'"),
     ],
@@ -281,6 +280,12 @@ async def test_a_kind_that_cannot_be_entered_is_an_error_at_decoration_that_says
 ) -> None:
     with pytest.raises(TypeError, match=says):
         with_lock((lambda: NOBODY) if later else NOBODY, "a", kind=kind)(nothing)
+
+
+async def test_a_kind_that_makes_what_cannot_be_entered_is_an_error_at_decoration() -> None:
+    for client in (NOBODY, LockManager(NOBODY)):
+        with pytest.raises(TypeError, match=r"\.read"):
+            with_lock(client, "a", kind=cast("Any", partial(RWLock, ttl=5)))(nothing)
 
 
 async def test_a_name_that_is_no_template_is_an_error_at_decoration_that_says_so() -> None:
