@@ -51,21 +51,6 @@ async def test_a_resume_whose_reply_is_lost_grants_to_the_waiters_of_its_own_pro
         assert await lease.release()
 
 
-async def test_a_caller_that_is_cancelled_while_it_pauses_leaves_a_pause_that_ends(
-    redis: Redis, proxy: FaultProxy, client: Redis
-) -> None:
-    mine = Semaphore(client, "scraper", 2)
-    await mine.statistics()
-    proxy.black_hole = "replies"
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await mine.pause(0.4)
-    proxy.black_hole = False
-    assert await Semaphore(redis, "scraper", 2).try_acquire() is None
-    async with asyncio.timeout(SLACK), Semaphore(redis, "scraper", 2):
-        pass
-
-
 async def test_a_pause_lasts_no_longer_than_it_was_asked_for_after_the_clock_stepped_back(
     clock: ServerClock, servers: Callable[..., RedisServer]
 ) -> None:
@@ -86,14 +71,3 @@ async def test_a_pause_lasts_no_longer_than_it_was_asked_for_after_the_clock_ste
         assert_within(took, 2 * TTL + SLACK * 0.2 + lag.worst)
         assert not orphan.held
         await orphan.release()
-
-
-async def test_a_step_forward_ends_a_pause(clock: ServerClock, servers: Callable[..., RedisServer]) -> None:
-    """L2: as it ends every lease."""
-    server = servers(environment=clock.environment)
-    async with Redis.from_url(server.url) as client:
-        mine = Semaphore(client, "scraper", 1)
-        await mine.pause(30)
-        clock.step(60)
-        async with asyncio.timeout(SLACK * 2), mine:
-            pass

@@ -10,14 +10,12 @@ from redis.backoff import ConstantBackoff
 
 from aiolocks import Lease, Lock, Semaphore
 from aiolocks.testing import FaultProxy
-from tests.support.inside import forget_declarations, rechecks_of
+from tests.support.inside import forget_declarations
 from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
-LIMIT = "aiolocks:semaphore:{resized}:meta"
 
 
 async def cancel(*tasks: asyncio.Task[Lease]) -> None:
@@ -42,37 +40,6 @@ async def test_a_resize_is_not_undone_by_waiters_that_have_to_ask_again(redis: R
     await cancel(*waiters)
     for lease in held:
         await lease.release()
-
-
-async def test_a_resize_is_not_undone_by_a_first_request_that_is_sent_again(
-    redis: Redis, proxy: FaultProxy, client: Redis
-) -> None:
-    """It has declared its limit although its answer was lost."""
-    proxy.drop_next_reply(b"{resized}")
-    asking = asyncio.create_task(Semaphore(client, "resized", 3).acquire())
-    async with asyncio.timeout(5):
-        while not await redis.hexists(LIMIT, "limit"):
-            await asyncio.sleep(0)
-    await redis.hset(LIMIT, "limit", "1")  # what another process's resize writes
-    lease = await asyncio.wait_for(asking, timeout=5)
-    assert (await Semaphore(redis, "resized", 3).statistics()).limit == 1
-    await lease.release()
-
-
-async def test_a_session_whose_waiters_begin_to_ask_for_more_life_signs_stays_in_the_queue(
-    redis: Redis, another: Redis
-) -> None:
-    """With the first short TTL its line lives no longer than three intervals, and the re-check due was set before."""
-    async with Lock(redis, "mixed"):
-        first = asyncio.create_task(Lock(another, "mixed", ttl=30).acquire())
-        await queued(Lock(redis, "mixed"), 1)
-        await until(lambda: rechecks_of(another).subscribed and rechecks_of(another).due_in > 0.8)
-        second = asyncio.create_task(Lock(another, "mixed", ttl=0.4).acquire())
-        await queued(Lock(redis, "mixed"), 2)
-        for _ in range(50):
-            assert (await Lock(redis, "mixed").statistics()).waiting == 2, "its line has run out"
-            await asyncio.sleep(0.02)
-        await cancel(first, second)
 
 
 async def test_a_waiter_is_not_given_up_because_its_loop_was_blocked_for_a_ttl(redis: Redis, proxy: FaultProxy) -> None:

@@ -188,35 +188,7 @@ def test_an_exit_waits_for_a_blocked_loop_only_for_a_while(redis_url: str) -> No
         assert_within(time.monotonic() - begun, 3 + SLACK)
 
 
-# Ctrl-C, and a killed process.
-
-
-# Many threads.
-
-
-FIFTY = """
-order, done = [], []
-
-def work(number):
-    with lock:
-        order.append(number)
-        assert len(order) == len(done) + 1
-        done.append(number)
-
-with lock:
-    threads = [threading.Thread(target=work, args=[number]) for number in range(50)]
-    for thread in threads:
-        thread.start()
-    while len(lock.waiters()) < 50:
-        time.sleep(0.01)
-for thread in threads:
-    thread.join()
-say(len(set(order)), lock.statistics().waiting, lock.locked())
-"""
-
-
-def test_fifty_threads_that_wait_at_once_are_all_served_one_at_a_time(redis_url: str) -> None:
-    assert program(redis_url, FIFTY) == "50 0 False\n"
+# Ctrl-C.
 
 
 INTERRUPTS = """

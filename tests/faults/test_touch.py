@@ -15,7 +15,6 @@ from tests.faults.support.residue import wait_until_only_residue
 from tests.support.inside import block_loop
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import Acquirable, free, rows_where
-from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
@@ -176,25 +175,6 @@ async def test_what_cannot_be_asked_raises_redis_pys_error_and_a_drop_goes_on(
     assert await Lock(redis, NAME).locked()
     proxy.black_hole = False
     await wait_until_only_residue(redis, within=2 * SOON)
-
-
-@of_each_kind
-@pytest.mark.parametrize("kept", [False, True])
-async def test_after_a_restart_a_touch_says_whether_the_server_has_kept_the_lease(
-    servers: Callable[..., RedisServer], kind: str, kept: bool
-) -> None:
-    server = servers(options={"appendonly": "yes", "appendfsync": "always"} if kept else {})
-    async with Redis.from_url(server.url) as client, Redis.from_url(server.url) as other:
-        lock = KINDS[kind].make(client, NAME, ttl=20)
-        lease = await lock.acquire()
-        text = await lease.hand_off()
-        assert await lock.touch(text, ttl=60) == lease.fencing_token
-        server.kill()
-        server.restart()
-        assert await KINDS[kind].make(other, NAME).touch(text) == (lease.fencing_token if kept else None)
-        assert all(holder.remaining > 50 for holder in await lock.holders())
-        assert await lock.drop(text) is kept
-        await wait_until_only_residue(client, within=SOON)
 
 
 async def test_a_loop_that_is_late_ends_no_session_between_two_names(client: Redis) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lock, Redlock
+from aiolocks import Lock, Redlock
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.faults.support.residue import alive, wait_until_only_residue
@@ -88,20 +88,6 @@ async def test_an_acquire_that_is_cancelled_while_its_grant_gets_lost_holds_noth
         await asyncio.sleep(0.002)
     await cancelled(asking)
     await wait_until_only_residue(redis, within=SOON)
-
-
-@pytest.mark.parametrize("after", [0.0, 0.005, 0.02, 0.05, 0.1])
-async def test_an_acquire_of_a_path_that_is_cancelled_at_any_moment_leaves_no_level_held(
-    redis: Redis, client: Redis, proxy: FaultProxy, after: float
-) -> None:
-    proxy.delay_requests = 0.02
-    acquiring = asyncio.create_task(HierarchicalLock(client, "shop/orders/42", ttl=10).write.acquire())
-    await asyncio.sleep(after)
-    acquiring.cancel()
-    await asyncio.wait([acquiring])
-    if not acquiring.cancelled():
-        await acquiring.result().release()
-    await wait_until_only_residue(redis, within=3)
 
 
 @of_each_kind

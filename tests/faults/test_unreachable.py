@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import pytest
 from redis.asyncio import Redis
@@ -39,19 +38,6 @@ async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_se
             assert isinstance(result, UNREACHABLE), asking
 
 
-@pytest.mark.leaves_residue
-async def test_how_a_name_stands_is_asked_as_often_as_the_client_would(proxy: FaultProxy, client: Redis) -> None:
-    semaphore = Semaphore(client, "asked", 2)
-    await semaphore.resize(3)
-    proxy.drop_next_reply()
-    assert (await semaphore.statistics()).limit == 3
-    proxy.drop_next_request()
-    assert not await semaphore.locked()
-    proxy.drop_next_reply()
-    await semaphore.resize(4)
-    assert (await semaphore.statistics()).limit == 4
-
-
 @pytest.mark.slow
 async def test_a_caller_of_an_unreachable_redis_gets_redis_pys_exception_in_time(
     own_server: RedisServer, proxy: FaultProxy
@@ -79,20 +65,6 @@ async def test_a_caller_of_an_unreachable_redis_gets_redis_pys_exception_in_time
         assert isinstance(result, UNREACHABLE), case
         assert not isinstance(result, AcquireTimeoutError)
         assert_within(took, bound + SLACK * 0.1 + lag.worst, case)
-
-
-async def test_a_redis_that_falls_silent_before_the_first_answer_is_not_mistaken_for_a_busy_lock(
-    redis: Redis, proxy: FaultProxy, client: Redis
-) -> None:
-    async with Lock(client, "keeps the session", ttl=5), Lock(redis, "busy"):
-        proxy.black_hole = True
-        for busy in (Lock(client, "busy"), Semaphore(client, "busy", 1)):
-            async with in_time(0.5 + GRACE + SLACK * 0.1):
-                result, _ = await outcome_of(partial(busy.acquire, timeout=0.5))
-            assert isinstance(result, UNREACHABLE)
-            assert not isinstance(result, AcquireTimeoutError)
-        proxy.black_hole = False
-        proxy.cut_all()
 
 
 @pytest.mark.parametrize("timeout", [None, 30.0])

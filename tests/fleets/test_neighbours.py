@@ -387,7 +387,9 @@ def test_a_min_hold_of_one_version_keeps_the_other_out_until_it_is_over(first: P
         assert_within((later - began) / 1e9, 0.6 + 0.5 * SLACK, kind)
 
 
-def test_the_older_version_goes_by_a_limit_that_the_newer_has_pinned(older: Peer, newer: Peer, name: str) -> None:
+def test_the_older_version_goes_by_a_pinned_limit_and_its_own_declaration_ends_the_pin(
+    older: Peer, newer: Peer, name: str
+) -> None:
     lease, _ = older("acquire", "permits", name)
     newer("resize", "permits", name, 2, pin=True)
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [2, 2]
@@ -400,19 +402,16 @@ def test_the_older_version_goes_by_a_limit_that_the_newer_has_pinned(older: Peer
     until(lambda: newer("state", "permits", name)[0] == 0, "the end of all leases")
     newer("turn", "permits", name, limit=6)
     assert newer("state", "permits", name)[2] == 2, "the older version's scripts leave the pin"
-
-
-def test_a_limit_that_the_older_version_declares_ends_a_pin(older: Peer, newer: Peer, name: str) -> None:
-    """It knows no pins, as is said of `resize`."""
-    newer("resize", "permits", name, 2, pin=True)
-    older("turn", "permits", name, limit=4)
+    older("turn", "permits", name, limit=4)  # which ends it: that version knows no pins, as is said of `resize`
     assert newer("state", "permits", name)[2] == 4
     newer("turn", "permits", name, limit=5)
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
 
 
-def test_a_pause_of_the_newer_version_stops_the_older_one_too(older: Peer, newer: Peer, name: str) -> None:
-    """Its holders go on, and its waiters go first when the pause ends."""
+def test_a_pause_of_the_newer_version_stops_the_older_one_too_which_may_end_it(
+    older: Peer, newer: Peer, name: str
+) -> None:
+    """Its holders go on, and its waiters go first when the pause ends, or is ended."""
     lease, _ = older("acquire", "permits", name, ttl=1.0)
     began = time.monotonic()
     assert newer("pause", "permits", name, 1.2) == 1.2
@@ -426,22 +425,13 @@ def test_a_pause_of_the_newer_version_stops_the_older_one_too(older: Peer, newer
     assert_within(time.monotonic() - began, 1.2 + SLACK * 1.1)
     assert older("held", lease)
     assert older("release", lease)
-    assert_free("permits", name, older, newer)
-
-
-def test_to_resume_hands_over_to_waiters_of_the_older_version(older: Peer, newer: Peer, name: str) -> None:
     newer("pause", "permits", name, 60)
     turn = older.ask("turn", "permits", name)
     waiting(newer, "permits", name, 1)
     assert newer("resume", "permits", name) is True
     turn.result(PATIENCE)
-    assert_free("permits", name, older, newer)
-
-
-def test_revoke_of_the_older_version_ends_a_pause(older: Peer, newer: Peer, name: str) -> None:
-    """It takes a pause for a lease that cools, as is said of `pause`."""
     newer("pause", "permits", name, 60)
-    older("revoke", "permits", name)
+    older("revoke", "permits", name)  # it takes a pause for a lease that cools, as is said of `pause`
     assert newer("resume", "permits", name) is False
     assert_free("permits", name, older, newer)
 

@@ -1,7 +1,6 @@
 """Every primitive x every promise, on every server: blocks within blocks, and blocks and leases of several tasks."""
 
 import asyncio
-import gc
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
@@ -14,13 +13,11 @@ from tests.support.primitives import (
     ROWS,
     SHORT,
     SOON,
-    WITH_ONE_PLACE,
     Acquirable,
     Make,
     as_a_stranger,
     every_row,
     exclusive_rows,
-    free,
     not_reentrant,
     one_place_not_reentrant,
 )
@@ -75,13 +72,6 @@ async def test_a_task_waits_like_any_other_unless_it_is_inside_the_block_itself(
             await asyncio.create_task(make().acquire(timeout=SOON))
         with pytest.raises(RuntimeError):
             await make.beside().acquire(timeout=5)
-
-
-@and_of_asyncio(WITH_ONE_PLACE)
-async def test_a_task_may_enter_again_what_it_has_left_and_another_name(make: Make) -> None:
-    for _ in range(2):
-        async with make() as lease, make("inner") as inner:
-            assert (lease.held, inner.held) == (True, True)
 
 
 async def test_the_lease_of_a_block_cannot_be_entered_in_it(make: Make) -> None:
@@ -144,14 +134,6 @@ async def test_a_block_of_a_generator_that_ends_in_another_task_is_released(make
     assert await make().locked() is False
 
 
-async def test_a_block_of_a_generator_that_is_never_closed_is_released(make: Make) -> None:
-    generator = holding(make())
-    await anext(generator)
-    del generator
-    gc.collect()
-    await free(make())
-
-
 @every_row
 async def test_blocks_left_in_another_task_release_their_own_leases(make: Make) -> None:
     lock = make()
@@ -173,15 +155,3 @@ async def test_a_block_is_stopped_by_its_loss_though_one_around_it_was_left_firs
             await first.aclose()
             await make.take_away()
             await asyncio.sleep(10)
-
-
-@every_row
-async def test_exit_stacks_of_one_task_with_one_object_release_their_own_leases(make: Make) -> None:
-    lock = make()
-    stacks = [AsyncExitStack() for _ in range(make.places)]
-    leases = [await stack.enter_async_context(lock) for stack in stacks]
-    held = []
-    for stack in stacks:
-        await stack.aclose()
-        held.append([lease.held for lease in leases])
-    assert held == [[at > closed for at in range(make.places)] for closed in range(make.places)]

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from aiolocks import Lease, LeaseLostError
+from aiolocks import LeaseLostError
 from tests.support.inside import block_loop
 from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make, reached
@@ -56,22 +56,6 @@ async def test_a_cancellation_stays_one(make: Make) -> None:
     assert await make().locked() is False
 
 
-async def test_a_cancellation_wins_over_a_loss_in_the_same_turn(make: Make) -> None:
-    async def work() -> None:
-        async with make(ttl=SHORT) as lease:
-            inside.set_result(lease)
-            await asyncio.sleep(LONG)
-
-    inside: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(work())
-    lease = await reached(inside, task)
-    await make.take_away()
-    await lease.wait_lost()
-    assert task.cancel(), "the loss came first"
-    await asyncio.wait([task])
-    assert task.cancelled()
-
-
 async def test_a_cancellation_that_is_taken_back_leaves_nothing_behind(make: Make) -> None:
     async def work() -> None:
         task = asyncio.current_task()
@@ -101,15 +85,3 @@ async def test_timeouts_around_a_block_work(make: Make) -> None:
                 await asyncio.sleep(LONG)
     assert pending_cancellations() == 0
     assert await make().locked() is False
-
-
-async def test_timeouts_within_a_block_leave_its_lease_alone(make: Make) -> None:
-    async with make() as lease:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await asyncio.sleep(LONG)
-        with pytest.raises(TimeoutError):
-            with anyio.fail_after(0.05):
-                await anyio.sleep(LONG)
-        assert lease.held
-        await asyncio.sleep(0.01)

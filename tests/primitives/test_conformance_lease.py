@@ -102,13 +102,6 @@ async def test_after_a_renewal_by_hand_a_lease_lasts_for_the_longer_of_both_time
     assert await lease.release() is True
 
 
-async def test_a_renewal_by_hand_of_a_lost_lease_says_false(make: Make) -> None:
-    lease = await make().acquire()
-    await make.take_away()
-    assert await lease.renew() is False
-    assert lease.lost
-
-
 @every_row
 async def test_a_lease_that_was_dropped_warns_and_is_not_renewed_any_more(make: Make) -> None:
     async def take() -> None:

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, LockError
 from tests.support.cases import one_by_one
-from tests.support.raising import OrderBusyError, every_error, fail, report, take, told
+from tests.support.raising import every_error, fail, take, told
 
 pytest_plugins = ["tests.support.table"]
 
@@ -76,17 +76,6 @@ def test_an_error_comes_out_of_another_process(pool: ProcessPoolExecutor, number
     with pytest.raises(LockError) as caught:
         pool.submit(fail, number).result(timeout=30)
     assert told(caught.value) == told(expected)
-
-
-def test_an_error_goes_through_a_queue_of_multiprocessing() -> None:
-    answers = SPAWN.Queue()
-    number = len(every_error()) - 1
-    process = SPAWN.Process(target=report, args=(number, answers))
-    process.start()
-    there = answers.get(timeout=30)
-    process.join(30)
-    assert isinstance(there, OrderBusyError)
-    assert told(there) == told(every_error()[number])
 
 
 @pytest.mark.asyncio

@@ -169,25 +169,6 @@ async def test_what_was_answered_is_kept_for_as_long_as_its_request_may_come_aga
     assert 1000 * (max(ttl, LONGEST_RETRY) - 5) < kept_ms <= 1000 * max(ttl, LONGEST_RETRY)
 
 
-@pytest.mark.parametrize("which", range(3))
-@pytest.mark.parametrize("kind", [several, levels])
-async def test_a_lease_of_several_names_one_of_which_was_given_to_another_writes_nothing(
-    client: Redis, stranger: Redis, quick_sessions: None, kind: Callable[[str], Name], which: int
-) -> None:
-    name = kind("orders")
-    k, n = name.key("k"), name.key("n")
-    believer = await name.lock(client, renew=False).acquire()
-    assert await believer.guard(("INCR", n)) == [1]
-    await stranger.delete(name.holders[which])
-    async with name.part(stranger, which) as other:
-        assert believer.held
-        with pytest.raises(LeaseLostError):
-            await believer.guard(("SET", k, "from the past"))
-        assert believer.lost
-        assert await other.guard(("INCR", n)) == [2]
-    assert await client.get(k) is None
-
-
 async def test_a_quorum_s_lease_refuses_to_guard_and_says_what_to_do_instead(client: Redis) -> None:
     async with of_three_servers(client, "orders") as lease:
         with pytest.raises(TypeError, match=r"no one server knows .* `lease\.fencing_token`, or guard by a Lock"):

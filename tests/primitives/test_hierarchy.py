@@ -83,17 +83,6 @@ async def test_a_waiter_for_a_row_keeps_no_caller_from_its_siblings(at: At) -> N
     await (await waiter).release()
 
 
-async def test_fencing_tokens_increase_for_every_level_they_are_shown_to(at: At) -> None:
-    fences = []
-    for path in [ROW, SIBLING, TABLE, ROW, ROOT, "shop/customers/1", TABLE]:
-        async with at(path).write as lease:
-            fences.append(lease.fencing_token)
-            assert set(lease.fencing_tokens.values()) == {lease.fencing_token}
-            for level in lease.fencing_tokens:
-                assert (await at(level).read.statistics()).fencing_token == fences[-1]
-    assert fences == sorted(set(fences))
-
-
 @pytest.mark.parametrize(
     ("outer", "inner"),
     [

@@ -47,17 +47,6 @@ async def test_its_own_client_retries_as_one_does_that_is_made_without_a_url_unl
         assert ("SSL" in client.connection_pool.connection_class.__name__) == url.startswith("rediss")
 
 
-@pytest.mark.parametrize("command", [b"EVALSHA", b"GET"])
-async def test_one_lost_answer_is_no_error(proxy: FaultProxy, command: bytes) -> None:
-    async with LockManager.from_url(proxy.url, ttl=5) as locks:
-        async with locks.lock("orders"):  # both are connected, and the scripts loaded
-            await locks.client.get("orders")
-        proxy.drop_next_reply(command)
-        async with locks.lock("orders") as lease:
-            await locks.client.get("orders")
-            assert lease.held
-
-
 async def test_defaults_are_those_of_every_primitive_and_a_call_overrides_them() -> None:
     async with LockManager.from_url("memory://", ttl=5, acquire_timeout=0.3) as locks:
         async with locks.lock("orders") as lock, locks.semaphore("scraper", 2) as semaphore:
@@ -99,14 +88,6 @@ async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: R
 
     await until(closed)
     await locks.aclose()
-
-
-async def test_a_manager_does_not_close_the_client_of_its_user(redis: Redis) -> None:
-    number = await redis.client_id()
-    async with LockManager(redis) as locks:
-        assert locks.client is redis
-        await locks.lock("orders").locked()
-    assert await redis.client_id() == number
 
 
 # After it was closed.

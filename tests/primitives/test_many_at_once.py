@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from aiolocks import HierarchicalLock, LimitMismatchError, Lock, MultiLock, RLock, RWLock, Semaphore
+from aiolocks import HierarchicalLock, Lock, MultiLock, RLock, RWLock, Semaphore
 from tests.support.clients import CHOSEN
 from tests.support.clusters import nodes
 from tests.support.inside import session_id, stop_rechecks
@@ -156,18 +156,3 @@ async def test_permits_of_any_number_of_dead_holders_can_be_had_at_once(client: 
     await client.hset(f"{key}:meta", mapping={f"{number:032}": f"1 {number + 1}" for number in range(DEAD)})
     async with asyncio.timeout(10), semaphore.hold(permits=DEAD, timeout=timeout):
         assert (await semaphore.statistics()).permits == DEAD
-
-
-@pytest.mark.rest
-async def test_all_waiters_that_want_too_much_are_refused_when_a_limit_shrinks(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 2)
-    lease = await semaphore.acquire()
-    asked = [asyncio.create_task(semaphore.acquire(permits=2)) for _ in range(MANY)]
-    small = asyncio.create_task(semaphore.acquire(timeout=10))
-    await queued(semaphore, MANY + 1)
-    await semaphore.resize(1)
-    async with asyncio.timeout(10):
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert {type(answer) for answer in answers} == {LimitMismatchError}
-    await lease.release()
-    await (await small).release()

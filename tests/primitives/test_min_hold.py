@@ -8,15 +8,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, MultiLock, RLock, RWLock
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.primitives import (
-    Make,
-    Row,
-    as_a_stranger,
-    exclusive_rows,
-    free,
-    limited_rows,
-    queued,
-)
+from tests.support.primitives import Make, Row, as_a_stranger, exclusive_rows, free, limited_rows, queued
 from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]

@@ -26,13 +26,10 @@ from tests.support.kinds import KINDS, Kind, complete
 from tests.support.primitives import (
     EVERY_ROW,
     ROWS,
-    Acquirable,
     Make,
     Row,
     as_a_stranger,
-    each_with_a_queue,
     every_row,
-    queued,
 )
 
 pytest_plugins = ["tests.support.table"]
@@ -121,13 +118,6 @@ BAD_NAMES: list[tuple[object, type[Exception]]] = [
     ("\ud800", ValueError),
     *[(value, TypeError) for value in [None, b"orders", 42, ["orders"]]],
 ]
-
-NAMES = [
-    "orders", "orders:42", "orders:42:fence", "orders:42:queue", "orders:42:meta", "orders:42:q:1", "orders:42:t:1",
-    "{", "}", "{}", "}{", "{orders}", "{orders}:queue", "orders}", "orders}:queue", "%7B", "%7Borders%7D", "%",
-    " ", "a b", "a b 1", "\n", "\r\n", "\0", "*", "заказы", "\N{LOCK}", "\u200b", "x" * 1024, "é" * 512,
-]  # fmt: skip
-"""Every one could be mistaken for another, or for a part of one, by careless keys, messages or patterns."""
 
 
 @every_constructor
@@ -301,21 +291,6 @@ async def test_a_bad_ttl_of_a_renewal_is_an_error_and_changes_nothing(make: Make
             with pytest.raises(ValueError, match="ttl"):
                 await lease.renew(cast("float", bad))
         assert 4 < lease.remaining() < 5
-
-
-@pytest.mark.rest
-@each_with_a_queue
-@pytest.mark.asyncio
-async def test_waiters_of_another_process_get_their_turn_whatever_the_name_is(make: Make, stranger: Redis) -> None:
-    holders = [await make(name).acquire() for name in NAMES]
-    locks: list[Acquirable] = [make(name, client=stranger) for name in NAMES]
-    waiters = [asyncio.create_task(lock.acquire(timeout=10)) for lock in locks]
-    for lock in locks:
-        await queued(lock, 1)
-    for holder in holders:
-        await holder.release()
-    for waiter in waiters:
-        await (await waiter).release()
 
 
 @one_by_one("kind", LEASED)

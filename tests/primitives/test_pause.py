@@ -94,23 +94,6 @@ async def test_resume_grants_what_is_free_at_once_and_says_whether_there_was_a_p
     assert (await mine.statistics()).paused == 0.0
 
 
-async def test_holders_go_on_during_a_pause(client: Redis, stranger: Redis) -> None:
-    """They are renewed, guard, release, and are handed to another process."""
-    semaphore = Semaphore(client, "scraper", 3, ttl=0.3)
-    async with semaphore as first:
-        lease = await as_a_stranger(semaphore.acquire())
-        async with paused(client):
-            await asyncio.sleep(0.5)
-            assert first.held
-            assert lease.held
-            assert len(await first.guard(("PING",))) == 1
-            adopted = await Semaphore(stranger, "scraper", 3).adopt(await lease.hand_off())
-            assert adopted.fencing_token > lease.fencing_token
-            assert (await semaphore.statistics()).holders == 2
-            assert await adopted.release()
-            assert (await semaphore.statistics()).holders == 1
-
-
 async def test_a_pause_shows_in_statistics_and_refuses_callers_that_do_not_wait(client: Redis) -> None:
     semaphore = Semaphore(client, "scraper", 5)
     async with semaphore.hold(permits=2) as lease:

@@ -16,7 +16,7 @@ from aiolocks import AcquireTimeoutError, LimitMismatchError, LockManager, Queue
 from tests.support import network
 from tests.support.heard import hearing
 from tests.support.lateness import SLACK, assert_within
-from tests.support.primitives import SOON, queued, until
+from tests.support.primitives import SOON, queued
 from tests.support.virtual import clock
 
 pytest_plugins = ["tests.support.table"]
@@ -126,24 +126,6 @@ async def test_a_cancelled_wait_counts_as_no_start(client: Redis) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert ((now := await limiter.statistics()).permits, now.waiting) == (1, 0)
-
-
-async def test_a_start_counts_though_its_caller_is_cancelled_then(client: Redis) -> None:
-    limiter = limiter_of(client, 1)
-
-    async def work() -> None:
-        async with limiter:
-            await asyncio.Event().wait()
-
-    worker = asyncio.create_task(work())
-
-    async def started() -> bool:
-        return (await limiter.statistics()).permits == 1
-
-    await until(started)
-    worker.cancel()
-    await asyncio.wait([worker])
-    assert not await limiter.try_acquire()
 
 
 # Cost

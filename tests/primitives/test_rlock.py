@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from contextvars import Context
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -244,12 +243,3 @@ async def test_a_loss_stops_every_block_once_and_is_an_error_of_the_outermost(lo
     assert task is not None
     assert task.cancelling() == 0
     await asyncio.sleep(0)
-
-
-@pytest.mark.rest
-@pytest.mark.real_time
-@pytest.mark.parametrize("watchdog", ["task", "thread"])
-async def test_both_watchdogs_keep_all_holds(client: Redis, quick_sessions: None, watchdog: Any) -> None:
-    async with RLock(client, "orders", ttl=LONG, watchdog=watchdog) as outer, RLock(client, "orders") as inner:
-        await asyncio.sleep(1.2 * LONG)
-        assert (outer.held, inner.held) == (True, True)

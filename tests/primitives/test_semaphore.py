@@ -1,25 +1,16 @@
 """What a semaphore promises beyond the conformance table: weighted permits that come and go together."""
 
 import asyncio
-import time
 
 import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Semaphore
-from tests.support.lateness import SLACK, assert_within, bounded, measured_lag
+from tests.support.lateness import SLACK, bounded
 from tests.support.primitives import queued
-from tests.support.workers import holding
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
-
-
-async def test_a_lease_takes_as_many_permits_as_were_asked_for(client: Redis) -> None:
-    semaphore = Semaphore(client, "scraper", 3)
-    async with semaphore.hold(permits=2):
-        now = await semaphore.statistics()
-        assert (now.holders, now.permits, now.limit) == (1, 2, 3)
 
 
 async def test_more_permits_than_are_free_are_never_in_use(client: Redis) -> None:
@@ -58,18 +49,3 @@ async def test_a_big_request_is_not_starved_by_small_ones_behind_it(client: Redi
     await holder.release()
     await asyncio.gather(*tasks)
     assert [permits for _, permits in sorted(granted)] == [3, 1, 1, 1]
-
-
-async def test_a_killed_holders_permits_come_back_within_its_ttl(redis: Redis, redis_url: str) -> None:
-    semaphore = Semaphore(redis, "scraper", 2)
-    with holding(redis_url, "locks.semaphore('scraper', 2, ttl=0.4).hold(permits=2)") as worker:
-        assert await worker.says() == "holds"
-        waiter = asyncio.create_task(semaphore.acquire(permits=2))
-        await queued(semaphore, 1)
-        worker.process.kill()
-        killed = time.monotonic()
-        async with measured_lag() as lag:
-            lease = await waiter
-            took = time.monotonic() - killed
-    assert_within(took, 0.4 + SLACK * 0.2 + lag.worst)
-    await lease.release()

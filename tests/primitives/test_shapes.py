@@ -5,8 +5,7 @@ import contextlib
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from types import TracebackType
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 import anyio
 import pytest
@@ -14,7 +13,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
 from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
-from tests.support.primitives import SHORT, SOON, Acquirable, Make, as_a_stranger, every_row, free, not_reentrant
+from tests.support.primitives import SHORT, SOON, Acquirable, Make, as_a_stranger, free, not_reentrant
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -37,22 +36,6 @@ async def holding(lock: Acquirable) -> AsyncGenerator[Lease]:
         yield lease
 
 
-@final
-class Delegating:
-    """What many write around a lock: a class that calls both methods by itself."""
-
-    def __init__(self, lock: Acquirable) -> None:
-        self._lock = lock
-
-    async def __aenter__(self) -> Lease:
-        return await self._lock.__aenter__()
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._lock.__aexit__(exc_type, exc, traceback)
-
-
 # Blocks whose body's task is known though another one awaited their entry.
 
 
@@ -73,25 +56,6 @@ async def test_a_block_is_stopped_though_a_task_of_its_own_awaited_its_entry(mak
 # Which block is left.
 
 
-@every_row
-async def test_wrapper_classes_of_several_tasks_leave_their_own_blocks_in_any_order(make: Make) -> None:
-    lock, leases, ends = make(), list[Lease](), [asyncio.Event() for _ in range(make.places)]
-
-    async def work(end: asyncio.Event) -> None:
-        async with Delegating(lock) as lease:
-            leases.append(lease)
-            await end.wait()
-
-    tasks = [asyncio.create_task(work(end)) for end in ends]
-    while len(leases) < make.places:
-        await asyncio.sleep(0.001)
-    for closed, (end, task) in enumerate(zip(ends, tasks, strict=True)):
-        end.set()
-        await task
-        assert [lease.held for lease in leases] == [at > closed for at in range(make.places)]
-    assert (await lock.statistics()).holders == 0
-
-
 async def test_what_was_looked_up_once_leaves_the_block_of_a_later_try(redis: Redis) -> None:
     lock = Lock(redis, "orders", acquire_timeout=0)
     taken = await as_a_stranger(lock.acquire())
@@ -107,7 +71,7 @@ async def test_what_was_looked_up_once_leaves_the_block_of_a_later_try(redis: Re
 async def test_a_look_at_the_method_is_no_block(redis: Redis) -> None:
     semaphore = Semaphore(redis, "scraper", 3)
     kept = semaphore.__aexit__  # of another task than the one that enters
-    lease = await as_a_stranger(Delegating(semaphore).__aenter__())
+    lease = await as_a_stranger(semaphore.__aenter__())
     assert hasattr(semaphore, "__aexit__")
     async with semaphore as own:
         pass
@@ -309,25 +273,16 @@ async def test_a_call_of_a_primitive_without_await_is_never_taken_for_its_answer
 # hold() after an entry that failed.
 
 
-def destroyed(block: AbstractAsyncContextManager[Lease]) -> None:
-    entering = block.__aenter__()
-    entering.send(None)
-    entering.close()
-
-
-def never_begun(block: AbstractAsyncContextManager[Lease]) -> None:
-    block.__aenter__().close()
-
-
 @pytest.mark.rest
-@pytest.mark.parametrize("fail", [destroyed, never_begun])
-async def test_a_hold_whose_entry_failed_can_be_entered_again_in_any_shape(
-    redis: Redis, fail: Callable[[AbstractAsyncContextManager[Lease]], None]
-) -> None:
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_hold_whose_entry_was_destroyed_can_be_entered_again(redis: Redis, begun: bool) -> None:
     lock = Lock(redis, "orders", ttl=DROPPED)
     lease = await as_a_stranger(lock.acquire())
     block = lock.hold(timeout=SOON)
-    fail(block)
+    entering = block.__aenter__()
+    if begun:
+        entering.send(None)
+    entering.close()
     await lease.release()
     async with block as entered:
         assert entered.held
@@ -381,7 +336,7 @@ async def test_release_finds_what_a_task_took_that_has_ended(make: Make) -> None
 
 
 @not_reentrant
-async def test_a_task_may_enter_again_what_it_released_in_its_block(make: Make) -> None:
+async def test_a_task_may_enter_again_what_it_released_or_lost_in_its_block(make: Make) -> None:
     async with make() as lease:
         await lease.release()
         async with make() as again:
@@ -389,10 +344,6 @@ async def test_a_task_may_enter_again_what_it_released_in_its_block(make: Make) 
         once_more = await make().try_acquire()
         assert once_more is not None
         await once_more.release()
-
-
-@not_reentrant
-async def test_a_task_may_enter_again_what_it_lost_in_its_block(make: Make) -> None:
     async with make(ttl=SHORT, on_lost="flag") as lease:
         await make.take_away()
         assert await lease.wait_lost()

@@ -7,15 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, LeaseLostError, MultiLock
-from tests.support.primitives import (
-    SHORT,
-    Make,
-    as_a_stranger,
-    exclusive_handed_on_rows,
-    free,
-    handed_on_rows,
-    queued,
-)
+from tests.support.primitives import SHORT, Make, as_a_stranger, exclusive_handed_on_rows, free, handed_on_rows, queued
 
 pytest_plugins = ["tests.support.table"]
 pytestmark = pytest.mark.asyncio
@@ -41,7 +33,7 @@ async def test_a_touch_by_another_process_extends_the_lease_under_the_same_text(
 async def test_a_lease_that_is_no_longer_touched_goes_to_the_next_waiter(make: Make, stranger: Redis) -> None:
     text = await (await make(ttl=60).acquire()).hand_off(ttl=0.1)  # the TTL in the text is shorter than what is left
     await make().drop(text)
-    text = await (await make(ttl=0.2).acquire()).hand_off(ttl=0.4)
+    text = await (await make(ttl=0.2).acquire()).hand_off(ttl=timedelta(seconds=0.4))
     waiting = as_a_stranger(make(client=stranger).acquire(timeout=10))
     await queued(make(), 1)
     began = asyncio.get_running_loop().time()

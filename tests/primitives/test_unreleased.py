@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import LeaseLostError, Lock, RWLock, Semaphore
+from aiolocks import LeaseLostError, Lock, RWLock
 from aiolocks.compat import RedisLock
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, as_a_stranger, until
@@ -99,22 +99,6 @@ async def test_a_release_by_name_reports_no_loss_that_the_lease_s_own_release_or
             await asyncio.sleep(10)
     with pytest.raises(RuntimeError, match="holds no lease to release"):
         await lock.release()
-
-
-async def test_a_release_by_name_goes_through_the_newest_first_whether_lost_or_not(client: Redis) -> None:
-    kept, brief = Semaphore(client, "scraper", 3), Semaphore(client, "scraper", 3, ttl=BRIEF, renew=False)
-    first = await kept.acquire()
-    lost = await brief.acquire()
-    assert await lost.wait_lost()
-    last = await kept.acquire()
-    await kept.release()
-    assert (first.held, last.held) == (True, False)
-    with pytest.raises(LeaseLostError):
-        await kept.release()
-    await kept.release()
-    assert not first.held
-    async with kept.hold(permits=3):  # which removes what has lapsed
-        pass
 
 
 async def test_a_revoked_lease_is_released_by_name_at_once_though_its_loss_is_known(client: Redis) -> None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError
 
 from aiolocks import AcquireTimeoutError, Lease, QuorumError, Redlock
 from tests.support.primitives import EVERY_ROW, Row
@@ -129,27 +128,3 @@ async def test_a_majority_that_is_old_enough_decides(three: list[RedisServer], c
     three[1].restart()
     with pytest.raises(QuorumError, match="1 of 3 servers answered in time"):
         await lock.acquire(timeout=0.4)
-
-
-# Rights.
-
-
-@pytest.fixture
-def without_the_right(one_server: RedisServer) -> Iterator[str]:
-    """The URL of a user that may do all but ask INFO."""
-    one_server.operator.execute_command(
-        "ACL", "SETUSER", "uninformed", "reset", "on", ">secret", "~*", "allchannels", "+@all", "-info"
-    )  # type: ignore[no-untyped-call]  # redis-py's
-    yield one_server.url.replace("unix://", "unix://uninformed:secret@")
-    one_server.operator.execute_command("ACL", "DELUSER", "uninformed")  # type: ignore[no-untyped-call]  # redis-py's
-
-
-@pytest.mark.parametrize("row", EVERY_ROW, ids=str)
-async def test_without_the_right_to_ask_it_is_an_error_that_names_it(without_the_right: str, row: Row) -> None:
-    async with Redis.from_url(without_the_right) as client:
-        lock: Any = row.make(client, "orders", min_uptime=1)
-        for ask in (lock.try_acquire, lock.acquire):
-            with pytest.raises(QuorumError if row.kind.quorum else NoPermissionError, match=r"min_uptime .* \+info"):
-                await ask()
-        async with row.make(client, "orders") as lease:
-            assert lease.held

@@ -72,35 +72,6 @@ async def test_of_updates_at_once_none_is_lost(client: Redis) -> None:
     assert await client.get(KEY) == b"50"
 
 
-async def test_updates_and_watched_transactions_lose_nothing_of_each_others(stock: Versioned, client: Redis) -> None:
-    async def by_transaction() -> None:
-        async def add(pipe: Any) -> None:
-            value = await pipe.get(KEY)
-            pipe.multi()
-            pipe.set(KEY, one_more(value))
-
-        await client.transaction(add, KEY)
-
-    works = [stock.update(one_more) if number % 2 else by_transaction() for number in range(20)]
-    await asyncio.gather(*works)
-    assert await client.get(KEY) == b"20"
-
-
-async def test_an_update_gives_up_after_as_many_attempts_as_are_allowed(stock: Versioned, client: Redis) -> None:
-    calls = 0
-
-    async def disturbed(value: bytes | None) -> str:
-        nonlocal calls
-        calls += 1
-        await client.set(KEY, f"theirs {calls}")
-        return "ours"
-
-    with pytest.raises(VersionConflictError):
-        await stock.update(disturbed, attempts=3)
-    assert calls == 3
-    assert await client.get(KEY) == b"theirs 3"
-
-
 async def test_an_exception_of_the_function_leaves_as_it_is_and_nothing_is_written(stock: Versioned) -> None:
     def fail(_: bytes | None) -> int:
         raise ZeroDivisionError

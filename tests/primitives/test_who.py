@@ -1,7 +1,6 @@
 """Who holds and who waits, of every primitive and on every server."""
 
 import asyncio
-import math
 import os
 import socket
 from datetime import UTC, datetime, timedelta
@@ -156,16 +155,6 @@ async def test_more_holders_and_waiters_than_one_script_tells_of_are_told_in_par
         task.cancel()
     await asyncio.wait(waiting)
     await asyncio.gather(*(lease.release() for lease in leases))
-
-
-@pytest.mark.redis
-async def test_plain_keys_of_others_are_told_of_as_far_as_they_go(client: Redis) -> None:
-    lock = Lock(client, "orders")
-    await client.set("aiolocks:lock:{orders}", "somebody's own token, which is long enough")
-    (holder,) = await lock.holders()
-    assert (holder.host, holder.pid, holder.since, holder.fencing_token) == (None, None, None, 0)
-    assert holder.remaining == math.inf
-    await client.delete("aiolocks:lock:{orders}")
 
 
 async def session_keys(client: Redis) -> list[bytes]:

@@ -3,22 +3,10 @@
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.calls import TTL, Grant, Granted, QueuedBeside, Scripts, on_server
-from tests.scripts.states import configured, fence_of, line, now_us, tickets
+from tests.scripts.calls import Granted, QueuedBeside, Scripts, on_server
+from tests.scripts.states import configured, fence_of, line, now_us
 
 pytestmark = pytest.mark.parametrize("exclusive", ["lock", "semaphore"], indirect=True)
-
-
-def test_the_short_answer_is_the_ticket_of_a_place_behind_the_others(awaited_here: Scripts) -> None:
-    before = now_us(awaited_here)
-    for who in ("cat", "dan"):
-        answer = awaited_here.grant(who, brief=True)
-        assert isinstance(answer, QueuedBeside)
-        assert before <= answer.ticket == tickets(awaited_here)[who] <= now_us(awaited_here)
-    assert line(awaited_here) == ["ben", "cat", "dan"]
-    assert awaited_here.redis.zscore(awaited_here.key("queue"), "home") == tickets(awaited_here)["ben"]
-    for holder, heir in (("ann", "ben"), ("ben", "cat")):
-        assert awaited_here.release(holder).mine == [Grant(heir, fence_of(awaited_here, heir), TTL)]
 
 
 @pytest.mark.parametrize("newest_is_known", [True, False])

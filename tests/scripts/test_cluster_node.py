@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import Versioned
-from aiolocks._core.keys import SLOTS, Keys, slot_of
+from aiolocks._core.keys import SLOTS, Keys
 from aiolocks._redis import scripts as _scripts
 from tests.scripts.calls import TTL, Scripts, token
 from tests.scripts.states import holders, listening
@@ -30,15 +30,6 @@ def node() -> Iterator[RedisServer]:
             assert time.monotonic() < until, "the Cluster does not come up"
             time.sleep(0.02)
         yield server
-
-
-@pytest.mark.rest
-def test_slots_are_those_that_a_node_knows(node: RedisServer) -> None:
-    names = [name.encode() for name in odd_names(5_000)]
-    pipeline: Any = node.operator.pipeline(transaction=False)
-    for name in names:
-        pipeline.execute_command("CLUSTER", "KEYSLOT", name)
-    assert pipeline.execute() == [slot_of(name) for name in names]
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from redis import Redis
 
-from aiolocks._core.modes import EXCLUSIVE, SHARED
-from tests.scripts.calls import HOUR_MS, LIFE, TTL, Busy, Scripts, token
-from tests.scripts.states import ends_in, holders, lapse
+from tests.scripts.calls import HOUR_MS, LIFE, TTL, Scripts, token
+from tests.scripts.states import holders, lapse
 
 VERBS: dict[str, Callable[[Scripts], object]] = {
     "grant": lambda semaphore: semaphore.grant("zoe"),
@@ -52,29 +50,6 @@ def test_permits_of_a_lease_that_ran_out_can_be_had(full: Scripts) -> None:
     assert full.statistics().permits == 3
 
 
-_ALL = {"semaphore": 3, "rwlock": EXCLUSIVE}
-
-
-@pytest.fixture(params=list(_ALL))
-def several(request: pytest.FixtureRequest, backend: Redis) -> Scripts:
-    """A semaphore of three, and a read-write lock that is asked for to read."""
-    scripts = Scripts(backend, request.param, limit=3)
-    scripts.usual = 1 if scripts.kind == "semaphore" else SHARED
-    return scripts
-
-
-def test_a_dead_lease_from_before_the_clock_stepped_back_lasts_no_longer_than_any(several: Scripts) -> None:
-    """A holder that lives was promised that much at most; the TTL of another that asks says nothing."""
-    for who, ttl_ms in (("ann", TTL), ("ben", 2 * TTL), ("cat", 5_000)):
-        several.granted(who, ttl_ms=ttl_ms)
-    ends_in(several, "ann", HOUR_MS)
-    ends_in(several, "ben", 2 * HOUR_MS)
-    assert isinstance(several.grant("dan", permits=_ALL[several.kind], ttl_ms=1_000, wait=False), Busy)
-    left = holders(several)
-    assert all(2 * TTL - 1_000 < left[who] <= 2 * TTL for who in ("ann", "ben"))
-    assert left["cat"] <= 5_000
-
-
 def test_such_a_lease_is_over_when_it_has_lasted_that_long(full: Scripts) -> None:
     """What is noted of the first end is brought down with it: else its permits come back an hour late."""
     _step_back(full, "ann", HOUR_MS)
@@ -82,11 +57,3 @@ def test_such_a_lease_is_over_when_it_has_lasted_that_long(full: Scripts) -> Non
     assert answer[0] == b"busy"
     _step_back(full, "ann", -(HOUR_MS + TTL // 2))  # an hour passes, and no caller asks
     full.granted("ben", permits=3)
-
-
-def test_a_lease_that_is_long_for_a_reason_is_not_shortened(several: Scripts) -> None:
-    several.granted("ann")
-    several.renew("ann", HOUR_MS)
-    several.granted("ben", ttl_ms=TTL)
-    assert isinstance(several.grant("cat", permits=_ALL[several.kind], wait=False), Busy)
-    assert holders(several)["ann"] > HOUR_MS - 1_000

@@ -2,39 +2,8 @@
 
 import pytest
 
-from tests.scripts.calls import DAY_MS, FAR, TTL, Scripts
+from tests.scripts.calls import DAY_MS, TTL, Scripts
 from tests.scripts.states import fence_of, last_fence, listening, now_us, pttl, set_last_fence
-
-
-def test_hand_overs_follow_the_last_one_when_the_clock_is_behind(held: Scripts) -> None:
-    set_last_fence(held, FAR)
-    held.queued("ben")
-    held.queued("cat", session="away")
-    assert [grant.fence for grant in held.release("ann").mine] == [FAR + 1]
-    with listening(held, "away") as inbox:
-        held.release("ben")
-        assert [message.fence for message in inbox.messages()] == [FAR + 2]
-    assert held.recheck("cat", session="away").answers == [-(FAR + 2)]
-
-
-def test_a_hand_over_to_the_first_of_several_of_its_session_follows_it_too(held: Scripts) -> None:
-    set_last_fence(held, FAR)
-    held.release("ann")
-    held.granted("ben")
-    for who in ("cat", "dan"):
-        held.queued(who)
-    assert held.release("ben", waits=True).mine[0].fence == FAR + 2
-
-
-def test_all_answers_print_large_tokens_in_full(held: Scripts) -> None:
-    set_last_fence(held, FAR)
-    held.release("ann")
-    assert held.granted("ben").fence == FAR + 1
-    assert held.granted("ben").fence == FAR + 1
-    assert held.queued("cat").fence == FAR + 1
-    assert held.recheck("ben", "cat").answers[0] == -(FAR + 1)
-    assert held.recheck("cat").fence == FAR + 1
-    assert held.statistics().fence == FAR + 1
 
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)

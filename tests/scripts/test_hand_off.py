@@ -2,19 +2,8 @@
 
 import time
 
-from tests.scripts.calls import SLACK, TTL, Scripts, Withdrawn
-from tests.scripts.states import contents, fence_of, holders, mark, pttl
-
-
-def test_an_offer_lasts_as_long_as_its_request_says_and_never_less_than_before(held: Scripts) -> None:
-    held.hand_off("ann", ttl_ms=3 * TTL)
-    assert 3 * TTL - SLACK < holders(held)["offer"] <= 3 * TTL
-    other = held.named("other")
-    other.limit = 1
-    other.granted("ann")
-    other.hand_off("ann", ttl_ms=100)
-    assert TTL - SLACK < holders(other)["offer"] <= TTL
-    assert min(pttl(other, key) for key in contents(other)) > TTL - SLACK
+from tests.scripts.calls import TTL, Scripts, Withdrawn
+from tests.scripts.states import contents, holders, mark
 
 
 def test_the_secret_can_be_adopted_or_released_and_nothing_else(offered: Scripts) -> None:
@@ -26,17 +15,6 @@ def test_the_secret_can_be_adopted_or_released_and_nothing_else(offered: Scripts
     assert contents(offered) == before
     assert offered.release("offer").ended
     assert holders(offered) == {}
-
-
-def test_an_offer_is_adopted_once_with_a_larger_fencing_token(offered: Scripts) -> None:
-    before = fence_of(offered, "offer")
-    fence = offered.adopt("ben")
-    assert fence > before
-    assert fence_of(offered, "ben") == fence
-    assert list(holders(offered)) == ["ben"]
-    assert offered.adopt("cat") == 0
-    assert list(holders(offered)) == ["ben"]
-    assert offered.statistics().holders == 1
 
 
 def test_what_is_revoked_is_not_handed_off(held: Scripts) -> None:

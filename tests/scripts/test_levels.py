@@ -3,10 +3,10 @@
 import pytest
 from redis import Redis
 
-from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, SHARED
+from aiolocks._core.modes import INTENT_EXCLUSIVE, SHARED
 from aiolocks._redis.scripts import load
-from tests.scripts.calls import Busy, Granted, Scripts, token
-from tests.scripts.states import contents, fence_of, lapse, last_fence, line, mark, set_last_fence
+from tests.scripts.calls import Scripts, token
+from tests.scripts.states import contents, fence_of, lapse, last_fence, mark, set_last_fence
 
 LEVELS = ["{shop}", "{shop}/orders", "{shop}/orders/42"]
 
@@ -56,19 +56,6 @@ def test_there_is_none_when_a_level_is_not_held_any_more(levels: list[Scripts], 
     before = [last_fence(scripts) for scripts in levels]
     assert common_fence(levels) == 0
     assert [last_fence(scripts) for scripts in levels] == before
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_caller_that_passes_the_queue_gets_in_before_the_waiters(rwlock: Scripts, wait: bool) -> None:
-    rwlock.granted("ann", permits=INTENT_EXCLUSIVE)
-    rwlock.queued("ben", permits=EXCLUSIVE)
-    assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=wait), Granted)
-    assert line(rwlock) == ["ben"]
-
-
-def test_a_caller_that_passes_the_queue_waits_for_the_holders(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=SHARED)
-    assert isinstance(rwlock.grant("cat", permits=INTENT_EXCLUSIVE, ticket=FRONT, wait=False), Busy)
 
 
 def test_a_path_of_which_one_level_is_revoked_gets_no_fencing_token(levels: list[Scripts]) -> None:

@@ -2,22 +2,10 @@
 
 import pytest
 
-from tests.scripts.calls import DAY_MS, Busy, Grant, Queued, Refused, Scripts, told_either_way
-from tests.scripts.states import contents, line, listening, pttl, sessions
+from tests.scripts.calls import DAY_MS, Grant, Refused, Scripts
+from tests.scripts.states import line, listening, pttl, sessions
 
 _MONTH_MS = 30 * DAY_MS
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_lower_limit_that_is_declared_is_reported_and_refuses_the_waiters_that_want_more(
-    full: Scripts, wait: bool
-) -> None:
-    full.queued("ben", permits=3)
-    answer = full.grant("cat", limit=2, declare=True, wait=wait)
-    assert isinstance(answer, Queued if wait else Busy)
-    assert answer.limit_before == 3
-    assert answer.mine == [Grant("ben", -1, 2)]
-    assert line(full) == (["cat"] if wait else [])
 
 
 @pytest.fixture
@@ -25,15 +13,6 @@ def pinned(full: Scripts) -> Scripts:
     """Pinned at three, all held by ann."""
     full.resize(3, pin=1)
     return full
-
-
-@pytest.mark.parametrize("limit", [2, 4])
-def test_no_declaration_changes_a_limit_that_is_pinned(pinned: Scripts, limit: int) -> None:
-    answer = pinned.queued("ben", limit=limit, declare=True)
-    assert answer.limit_before == 0
-    pinned.redis.delete(pinned.key("holders"))  # as Redis does when all leases have run out
-    pinned.granted("cat", limit=limit, declare=True)
-    assert pinned.statistics().limit == 3
 
 
 @pytest.mark.parametrize("verb", ["grant", "renew", "renew_many", "recheck", "resize", "declare"])
@@ -65,21 +44,6 @@ def test_a_limit_that_is_not_pinned_is_remembered_for_a_day(full: Scripts) -> No
     full.redis.pexpire(full.key("meta"), 1_000)
     assert full.renew("ann", 30_000)
     assert pttl(full, full.key("meta")) <= DAY_MS
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_request_without_a_limit_is_refused_where_none_is_in_force(semaphore: Scripts, wait: bool) -> None:
-    assert semaphore.grant("ann", limit=0, wait=wait) == Refused(0)
-    assert contents(semaphore) == {}
-
-
-def test_a_higher_limit_that_is_declared_serves_the_waiters_first(full: Scripts) -> None:
-    full.queued("ben")
-    full.queued("cat", session="away")
-    with listening(full, "away") as inbox:
-        answer = full.queued("dan", limit=5, declare=True)
-        assert [message.who for message in inbox.messages()] == ["cat"]
-    assert [grant.who for grant in answer.mine] == ["ben"]
 
 
 def test_a_waiter_that_is_refused_when_it_asks_again_is_not_in_the_queue_any_more(full: Scripts) -> None:
@@ -115,15 +79,6 @@ def test_a_lower_limit_refuses_in_the_reply_the_waiters_that_want_more(full: Scr
     full.queued("dan")
     assert full.resize(1)[1] == [Grant("ben", -1, 1), Grant("cat", -1, 1)]
     assert line(full) == ["dan"]
-
-
-@told_either_way
-def test_a_lower_limit_refuses_by_message_the_waiters_that_want_more(full: Scripts) -> None:
-    full.queued("ben", permits=3, session="away")
-    with listening(full, "away") as inbox:
-        full.resize(2)
-        assert [(refused.who, refused.fence, refused.amount) for refused in inbox.messages()] == [("ben", -1, 2)]
-    assert sessions(full) == line(full, "away") == []
 
 
 def test_a_refusal_names_a_large_limit_in_digits(full: Scripts) -> None:

@@ -22,19 +22,6 @@ def crowd(scripts: Scripts, *sizes: int, start: int = 0) -> None:
     scripts.redis.pexpire(scripts.key("queue"), LIFE)
 
 
-def test_a_newcomer_finds_room_until_as_many_wait_in_whatever_sessions(held: Scripts) -> None:
-    assert held.full("ben", 0).waiting == 0
-    for who, session in [("ben", "home"), ("cat", "away"), ("dan", "home")]:
-        held.queued(who, session=session, most=3)
-    before = contents(held)
-    answer = held.full("eve", 3, session="away")
-    assert answer.waiting == 3
-    assert 29_000 < answer.busy_ms <= 30_000
-    assert contents(held).keys() == before.keys()
-    assert line(held) == ["ben", "dan"]
-    held.queued("eve", session="away", most=4)
-
-
 def test_a_token_that_is_in_line_is_never_refused(held: Scripts) -> None:
     """Its first reply was lost. Refused, it would stay in line."""
     ticket = held.queued("ben", most=1).ticket

@@ -8,7 +8,7 @@ from aiolocks._core.modes import EXCLUSIVE, FRONT, INTENT_SHARED, SHARED, UPGRAD
 from bench.crowded import _hold
 from tests.scripts.calls import TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token, upgrade_of
 from tests.scripts.shared_model import GO_WITH, IS
-from tests.scripts.states import configured, fence_of, holders, lapse, line, modes_held, now_us, sessions
+from tests.scripts.states import configured, fence_of, lapse, modes_held, now_us, sessions
 
 MODES = range(IS, UPGRADE)
 
@@ -37,36 +37,6 @@ def test_two_modes_go_together_as_the_table_says(rwlock: Scripts, held: int, wan
     assert isinstance(answer, Granted if held in GO_WITH[wanted] else Queued)
 
 
-def test_readers_that_wait_together_get_in_together_up_to_the_next_writer(rwlock: Scripts) -> None:
-    rwlock.granted("ann")
-    for who in ("ben", "cat", "dan"):
-        rwlock.queued(who, permits=READ)
-    rwlock.queued("eve", permits=WRITE)
-    rwlock.queued("fay", permits=READ)
-    assert [grant.who for grant in rwlock.release("ann").mine] == ["ben", "cat", "dan"]
-    assert line(rwlock) == ["eve", "fay"]
-
-
-def test_an_upgrade_waits_for_the_readers_and_lets_no_new_ones_in(rwlock: Scripts) -> None:
-    rwlock.granted("ann", permits=UPGRADEABLE)
-    rwlock.granted("ben", permits=READ)
-    assert isinstance(upgrade(rwlock, "ann"), Queued)
-    rwlock.queued("cat", permits=READ)
-    assert [grant.who for grant in rwlock.release("ben", permits=READ).mine] == [upgrade_of("ann")]
-    assert set(holders(rwlock)) == {"ann", upgrade_of("ann")}
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_an_upgrade_goes_before_the_writers_that_wait_for_it(rwlock: Scripts, wait: bool) -> None:
-    """Behind one it would wait for itself (W12)."""
-    before = rwlock.granted("ann", permits=UPGRADEABLE)
-    rwlock.queued("ben", permits=WRITE)
-    rwlock.queued("cat", permits=READ)
-    answer = upgrade(rwlock, "ann", wait=wait)
-    assert isinstance(answer, Granted)
-    assert answer.fence > before.fence
-
-
 def test_an_upgrade_is_alone_inside_though_the_lease_it_grew_from_is_gone(rwlock: Scripts) -> None:
     rwlock.granted("ann", permits=UPGRADEABLE)
     upgrade(rwlock, "ann")
@@ -90,15 +60,6 @@ def test_an_upgrade_that_waits_is_refused_when_its_lease_runs_out(rwlock: Script
         Grant(upgrade_of("ann"), -1, 0),
         Grant("cat", fence_of(rwlock, "cat"), TTL),
     ]
-
-
-def test_a_writer_that_goes_on_as_reader_lets_the_readers_in_but_no_writer(rwlock: Scripts) -> None:
-    rwlock.granted("ann")
-    rwlock.queued("ben", permits=READ)
-    rwlock.queued("cat", permits=WRITE)
-    assert downgrade(rwlock, "ann") == (1, ["ben"])
-    assert line(rwlock) == ["cat"]
-    assert set(holders(rwlock)) == {"ann", "ben"}
 
 
 @on_server

@@ -3,10 +3,9 @@
 import pytest
 
 from tests.scripts import older
-from tests.scripts.calls import HOUR_MS, LIFE, TTL, Busy, Grant, Granted, Queued, Refused, Scripts, on_server, token
+from tests.scripts.calls import HOUR_MS, TTL, Busy, Granted, Queued, Refused, Scripts, on_server, token
 from tests.scripts.states import (
     configured,
-    contents,
     die,
     ends_in,
     fence_of,
@@ -56,17 +55,6 @@ def test_nothing_is_granted_and_what_is_held_stays_held(semaphore: Scripts) -> N
     assert semaphore.adopt("cat") > fence
     assert semaphore.release("cat").mine == semaphore.recheck("ben").mine == []
     assert list(holders(semaphore)) == ["pause"]
-
-
-def test_a_pause_can_be_of_a_name_that_was_never_used(semaphore: Scripts) -> None:
-    assert semaphore.pause(PAUSE) == (PAUSE, [])
-    assert all(pttl(semaphore, key) > PAUSE - 1_000 for key in contents(semaphore))
-    assert semaphore.grant("ann", limit=0) == Refused(0), "no limit was declared"
-    assert isinstance(semaphore.grant("ann", limit=2, declare=True), Queued)
-    told = semaphore.statistics()
-    assert (told.permits, told.holders, told.kept, told.limit, told.waiting) == (0, 0, 0, 2, 1)
-    assert semaphore.pause(0) == (1, [Grant("ann", fence_of(semaphore, "ann"), TTL)])
-    assert semaphore.pause(0) == (0, [])
 
 
 @pytest.mark.parametrize("first", [PAUSE, 3 * PAUSE])
@@ -314,10 +302,3 @@ def test_a_pinned_limit_stays_pinned(semaphore: Scripts) -> None:
     semaphore.granted("ann", limit=3, declare=True)
     assert semaphore.redis.hget(semaphore.key("meta"), "limit") == b"+2"
     assert pttl(semaphore, semaphore.key("meta")) > 29 * 24 * HOUR_MS
-
-
-def test_a_queue_behind_it_is_kept(semaphore: Scripts) -> None:
-    semaphore.pause(10 * PAUSE)
-    semaphore.queued("ben")
-    assert pttl(semaphore, semaphore.key("queue")) > 9 * PAUSE
-    assert pttl(semaphore, semaphore.key("waiters")) <= LIFE

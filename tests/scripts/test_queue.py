@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import LIFE, TTL, Scripts, told_either_way
+from tests.scripts.calls import LIFE, Scripts, told_either_way
 from tests.scripts.states import die, keys, line, listening, now_us, pttl, sessions, tickets
 
 _HOUR_US = 3_600_000_000
@@ -80,14 +80,6 @@ def test_a_line_lives_by_the_newest_word_even_when_that_is_shorter(held: Scripts
     assert 4_000 < pttl(held, held.key("waiters")) <= 5_000
     held.queued("cat", life_ms=2_000)
     assert 0 < pttl(held, held.key("waiters")) <= 2_000
-
-
-def test_the_queue_outlives_the_holders_lease_and_every_line_in_it(held: Scripts) -> None:
-    held.queued("ben")
-    assert TTL < pttl(held, held.key("queue")) <= TTL + LIFE
-    held.queued("cat", session="away", life_ms=2 * TTL)
-    held.queued("dan")
-    assert pttl(held, held.key("queue")) > 2 * TTL - 1_000
 
 
 def test_the_queue_ends_though_the_lock_does_not(lock: Scripts) -> None:

@@ -20,14 +20,6 @@ def test_the_same_token_is_refused_to_another_caller(backend: Redis) -> None:
     assert propose(backend, "two", 7) == 7
 
 
-@pytest.mark.parametrize("number", [1_763_733_600_000_000, 2**53 - 1])
-def test_tokens_of_the_clocks_size_are_kept_to_the_digit(backend: Redis, number: int) -> None:
-    propose(backend, "one", number)
-    assert backend.get("agreed") == f"{number} one".encode()
-    assert propose(backend, "two", number) == number
-    assert propose(backend, "two", number - 1) == number
-
-
 def test_what_was_accepted_is_kept_for_a_day(backend: Redis) -> None:
     propose(backend, "one", 7)
     for key in ("agreed", "fence"):

@@ -82,13 +82,6 @@ def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     assert min(map(_left, several)) > TTL - 2_000
 
 
-def test_what_a_semaphore_knows_of_its_holders_outlives_them(semaphore: Scripts) -> None:
-    (one,) = _several(semaphore, 1)
-    one.redis.pexpire(one.key("meta"), 1_000)
-    assert semaphore.renew_many((one, "ann", TTL)) == [True]
-    assert pttl(one, one.key("meta")) > 2 * TTL
-
-
 def test_a_lock_with_a_plain_token_is_renewed_with_many_and_stays_plain(lock: Scripts) -> None:
     lock.redis.set(lock.keys.base, b"ann".ljust(32, b"0"), px=SHORT)
     assert lock.renew_many((lock, "ann", TTL)) == [True]

@@ -16,28 +16,6 @@ def _endless(scripts: Scripts) -> list[bytes]:
     return [key for key in keys(scripts) if pttl(scripts, key) == -1]
 
 
-def _residue(scripts: Scripts, *buried: str) -> set[bytes]:
-    kept = scripts.key("fence" if scripts.kind == "lock" else "meta")
-    return {kept, *(scripts.key("tombstone", who=who) for who in buried)}
-
-
-def test_releases_and_undone_requests_leave_residue_and_tombstones_that_end(exclusive: Scripts) -> None:
-    exclusive.granted("ann")
-    exclusive.release("ann")
-    assert set(keys(exclusive)) == _residue(exclusive)
-    exclusive.granted("ann")
-    exclusive.release("ann", tombstone_ms=60_000)
-    exclusive.release("ben", tombstone_ms=60_000)
-    assert set(keys(exclusive)) == _residue(exclusive, "ann", "ben")
-    assert _endless(exclusive) == []
-
-
-def test_the_residue_of_a_short_lease_outlives_it(exclusive: Scripts) -> None:
-    exclusive.granted("ann", ttl_ms=100)
-    [kept] = _residue(exclusive)
-    assert pttl(exclusive, kept) > TTL
-
-
 def _lapsed(scripts: Scripts) -> None:
     lapse(scripts, "ann")
     scripts.grant("cat", wait=False)

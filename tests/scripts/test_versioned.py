@@ -7,8 +7,6 @@ from redis import Redis
 
 from aiolocks._redis.scripts import load
 
-DONE, CONFLICT = 1, 0
-
 
 class Value:
     """A value, and what is beside it."""
@@ -31,32 +29,6 @@ class Value:
 @pytest.fixture
 def value(backend: Redis) -> Value:
     return Value(backend)
-
-
-def test_a_write_that_is_sent_again_is_done_once_also_after_another(value: Value) -> None:
-    nothing = value.read()[1]
-    first = value.write("one", nothing, "w1")
-    assert value.write("one", nothing, "w1") == first
-    second = value.write("two", first[1], "w2")
-    assert value.write("one", nothing, "w1") == first
-    assert value.read() == (b"two", second[1])
-
-
-def test_a_conflict_changes_nothing_and_says_what_it_found(value: Value) -> None:
-    nothing = value.read()[1]
-    _, version = value.write("one", nothing, "w1")
-    before = {key: value.redis.get(key) for key in value.redis.scan_iter()}
-    assert value.write("two", nothing, "w2") == (CONFLICT, version)
-    assert {key: value.redis.get(key) for key in value.redis.scan_iter()} == before
-
-
-def test_values_that_differ_have_versions_that_differ(value: Value) -> None:
-    seen = set()
-    for text in ["", "a", "b", "ab", "ba", "aa", "\0", "\0\0", "a" * 1000, "a" * 999 + "b"]:
-        value.redis.set("value", text)
-        seen.add(value.read()[1])
-    assert len(seen) == 10
-    assert len({len(version) for version in seen}) == 1
 
 
 def test_the_write_script_leaves_keys_that_lapse_beside_the_value(value: Value) -> None:

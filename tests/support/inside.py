@@ -110,23 +110,6 @@ def requests_alive() -> int:
     return sum(isinstance(thing, Request) for thing in gc.get_objects())
 
 
-@dataclass(frozen=True, slots=True)
-class Rechecks:
-    """In how many seconds the waiters of a name are re-checked, 0.0 if now; and whether their session is subscribed."""
-
-    due_in: float
-    subscribed: bool
-
-
-def rechecks_of(client: Any) -> Rechecks:
-    """Return how the only name that *client* waits for is re-checked."""
-    session = _session_of(client)
-    (queue,) = session.servers.queues.values()
-    subscribed = bool(session.servers.wakeups[0].subscriber._confirmed)
-    due_in = 0.0 if queue._timer is None else queue._timer.when() - session.loop.time()
-    return Rechecks(due_in, subscribed)
-
-
 def stop_rechecks(patch: pytest.MonkeyPatch) -> None:
     """Let no re-check run."""
     patch.setattr(WaitQueue, "recheck", lambda self: None)

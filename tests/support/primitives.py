@@ -12,17 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from aiolocks import (
-    HierarchicalLock,
-    Lease,
-    Lock,
-    MultiLock,
-    RateLimiter,
-    Redlock,
-    RLock,
-    RWLock,
-    Semaphore,
-)
+from aiolocks import HierarchicalLock, Lease, Lock, MultiLock, RateLimiter, Redlock, RLock, RWLock, Semaphore
 from aiolocks._core.kinds import KINDS, Kind
 from tests.support import inside, kinds
 from tests.support.clients import CHOSEN

@@ -56,11 +56,6 @@ def fail(number: int) -> None:
     raise error
 
 
-def report(number: int, answers: "object") -> None:
-    """Send one of them, made here, through *answers*, a queue of `multiprocessing`."""
-    answers.put(every_error()[number])  # type: ignore[attr-defined]  # the module exports no type for it
-
-
 def take(url: str, name: str) -> None:
     async def ask() -> None:
         async with LockManager.from_url(url) as locks:

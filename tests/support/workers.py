@@ -21,9 +21,6 @@ ACQUIRED, RELEASED, LOST, KILLED = "acquired", "released", "lost", "killed"
 """Events of a history. A worker records `acquired` after it was granted, and `released` or `lost` before another
 process can know of it; its parent records `killed` when the worker is dead."""
 
-ALONE = 1_000_000
-"""How many permits a writer counts as: with this limit, readers and writers are a semaphore."""
-
 REPOSITORY = Path(__file__).parents[2]
 
 

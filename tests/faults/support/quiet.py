@@ -42,7 +42,7 @@ async def acquire_again(locks: LockManager, name: str) -> None:
 
 
 async def hold_and_wait(locks: LockManager) -> None:
-    """Have holders and waiters of both kinds, in blocks, until cancelled."""
+    """Have holders and waiters of one name, of permits and of several names, in blocks, until cancelled."""
 
     async def in_block(number: int) -> None:
         with unless_closed():
@@ -54,7 +54,14 @@ async def hold_and_wait(locks: LockManager) -> None:
             async with locks.semaphore("quiet", 2):
                 await asyncio.sleep(60)
 
-    await asyncio.gather(*(in_block(number) for number in range(3)), *(with_permit() for _ in range(4)))
+    async def of_several(acquirable: contextlib.AbstractAsyncContextManager[Lease]) -> None:
+        with unless_closed():
+            async with acquirable:
+                await asyncio.sleep(60)
+
+    names, path = locks.multilock(["quiet", "quiet 2"]), locks.hierarchical("quiet/row").write
+    several = [of_several(each) for each in (names, path) for _ in range(2)]
+    await asyncio.gather(*(in_block(number) for number in range(3)), *(with_permit() for _ in range(4)), *several)
 
 
 async def leave_waiters_pending(locks: LockManager, delay: float) -> None:

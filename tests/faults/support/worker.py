@@ -15,11 +15,11 @@ from typing import Any
 import redis
 from redis.asyncio import Redis
 
-from aiolocks import Lease, LeaseLostError, Lock, LockManager, MultiLock, RWLock, Semaphore
+from aiolocks import Lease, LeaseLostError, Lock, LockManager, MultiLock, Semaphore
 from aiolocks.testing import Recorder
 from tests.faults.support.resource import write
 from tests.support.inside import session_id
-from tests.support.workers import ACQUIRED, ALONE, LOST, RELEASED
+from tests.support.workers import ACQUIRED, LOST, RELEASED
 
 
 async def wait(client: Redis, name: str, ttl: float, log: Recorder, count: str, work: str, forking: str = "") -> None:
@@ -77,27 +77,6 @@ async def share(client: Redis, name: str, ttl: float, log: Recorder, limit: str)
                     log.record(RELEASED, lease)
         except LeaseLostError:
             pass
-
-
-async def read_and_write(
-    client: Redis, name: str, ttl: float, log: Recorder, readers: str, writers: str, seconds: str
-) -> None:
-    """Have so many tasks read and so many write, in turns, for so many *seconds*; a writer counts as ALONE permits."""
-    rw = RWLock(client, name, ttl=ttl)
-    until = asyncio.get_running_loop().time() + float(seconds)
-
-    async def use(mode: str, permits: int) -> None:
-        acquirable = getattr(rw, mode)
-        while (begun := asyncio.get_running_loop().time()) < until:
-            async with acquirable as lease:
-                waited_ms = 1000 * (asyncio.get_running_loop().time() - begun)
-                log.record(ACQUIRED, lease, permits=permits)
-                await asyncio.sleep(random.uniform(0.001, 0.003))
-                log.record(RELEASED, lease, permits=permits)
-            log.record(f"{mode} {waited_ms:.3f}")
-
-    tasks = [asyncio.create_task(use("read", 1)) for _ in range(int(readers))]
-    await asyncio.gather(*tasks, *(use("write", ALONE) for _ in range(int(writers))))
 
 
 async def take_several(
@@ -163,8 +142,8 @@ async def stand(client: Redis, name: str, ttl: float, log: Recorder) -> None:
 
 
 ROLES = {
-    "wait": wait, "write": write_after_a_stop, "share": share, "read and write": read_and_write,
-    "several": take_several, "stop": stop_when_told, "stand": stand,
+    "wait": wait, "write": write_after_a_stop, "share": share, "several": take_several, "stop": stop_when_told,
+    "stand": stand,
 }  # fmt: skip
 
 
