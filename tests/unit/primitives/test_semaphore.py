@@ -132,7 +132,21 @@ async def test_limits_of_names_used_once_do_not_pile_up(redis: Redis, monkeypatc
         pass
     await kept.resize(7)
     for number in range(20):
-        async with Semaphore(redis, f"once:{number}", 3), kept:
+        again = kept if number < 10 else Semaphore(redis, "kept", 3)
+        async with Semaphore(redis, f"once:{number}", 3), again:
             pass
     assert len(kept._declarations()) <= 5
     assert (await kept.statistics()).limit == 7, "what is used again and again is declared once"
+
+
+async def test_whether_a_task_waits_for_itself_goes_by_what_it_holds_and_asks_for_now() -> None:
+    """Requests share a declaration only if both are the same."""
+    async with aclosing(Scraper(granted(), queued(1), queued(2), granted(), queued(2))) as scraper:
+        semaphore = scraper.semaphore(3)
+        async with semaphore:
+            for permits in (1, 2):
+                with pytest.raises(RuntimeError, match="for itself"):
+                    await semaphore.acquire(permits=permits, timeout=0.2)
+            async with semaphore:
+                with pytest.raises(RuntimeError, match="for itself"):
+                    await semaphore.acquire(timeout=0.2)
