@@ -64,8 +64,9 @@ class _Declaration(Extension):
             if self._declaration not in self._declared:
                 return False  # its answer was lost, or too many others have been used since
             _note(self._declared, self._declaration)
-        return True
+        return True  # equivalent: constant, for speed
 
+    # equivalent: constant, it is not read
     def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
         if not self._declares or self._declaration in self._declared:  # or another request has done it
             return (self._limit, 0)
@@ -80,6 +81,7 @@ class _Declaration(Extension):
 
     def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
         if isinstance(reply, int):  # the short reply to a waiter means that the limit in force is its own
+            # equivalent: constant, and that it was not declared now
             verdict, before, limit = b"queued", 0, self._limit
         else:
             verdict, *_, before, limit = reply

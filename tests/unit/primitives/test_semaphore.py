@@ -51,9 +51,12 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_request_but_by_the_next() -> None:
+@pytest.mark.parametrize("lost", [SILENCE, [b"granted", 7, [], 0, b"3"]], ids=["silence", "unreadable"])
+async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_request_but_by_the_next(
+    lost: object,
+) -> None:
     """A `resize` may have come between, which the same request sent once more would take back."""
-    async with aclosing(Scraper(SILENCE, granted(), granted(), 8)) as scraper:
+    async with aclosing(Scraper(lost, granted(), granted(), 8)) as scraper:
         semaphore = scraper.semaphore(3)
         for _ in range(3):
             await semaphore.acquire()
@@ -69,6 +72,9 @@ async def test_a_declaration_that_was_not_run_is_not_repeated_after_a_resize() -
         await scraper.semaphore(3).resize(5)
         await acquiring
         assert scraper.limits() == [(3, 1), (3, 0)]
+    async with aclosing(Scraper(ResponseError("CLUSTERDOWN not now"), granted(limit=9))) as scraper:
+        await scraper.semaphore(9).acquire()
+        assert scraper.limits() == [(9, 1), (9, 1)], "but without one"
 
 
 async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_one() -> None:
