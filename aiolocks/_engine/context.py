@@ -160,7 +160,7 @@ class Context:
         if self._uses or any(release.keeps_session(now) for release in self.undos.under_way.values()):
             self._last_used = now
         left = self._last_used + IDLE - now
-        if left > 0.001:  # equivalent: constant, timers are as inexact
+        if left > 0.001:  # equivalent: comparison + constant, timers are as inexact
             self._idle_timer = self.loop.call_later(left, self._check_idle)
         else:
             self.session.idle()

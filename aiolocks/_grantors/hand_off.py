@@ -102,12 +102,12 @@ async def _withdraw(
     until = context.clock() + ttl
     releases: list[Release] = []
 
-    def release_offered(grantor: "RedisGrantor", request: Request, secret: bytes, _: Release) -> None:
-        releases.append(_release_offered(grantor, ttl, request.terms.permits, secret, until))
+    def release_offered(grantor: "RedisGrantor", secret: bytes, _: Release) -> None:
+        releases.append(_release_offered(grantor, ttl, secret, until))
 
     context.forget(state.request)
     for at, (grantor, request) in enumerate(held):
-        then = partial(release_offered, grantor, request, offer.secret_of(at))
+        then = partial(release_offered, grantor, offer.secret_of(at))
         releases.append(context.undo(grantor, request, until, then))
     if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
         settled_by = context.clock() + min(GRACE, state.request.terms.ttl)
@@ -115,9 +115,9 @@ async def _withdraw(
             await release.settle(settled_by)
 
 
-def _release_offered(grantor: Grantor, ttl: float, amount: int, secret: bytes, until: float) -> Release:
+def _release_offered(grantor: Grantor, ttl: float, secret: bytes, until: float) -> Release:
     """Release the lease that is still offered under *secret*, in the background."""
-    offered = Request(ttl, amount, False, secret)
+    offered = Request(ttl, 1, False, secret)  # equivalent: constant, an offer never waits in the queue
     offered.was_reached()
     return grantor.context.undo(grantor, offered, until)
 
@@ -182,9 +182,7 @@ def _end(grantor: "RedisGrantor", secret: bytes, offer: Offer) -> Release:
     context = grantor.context
     # It may last longer than the text says, because it was touched.
     ttl = max(offer.ttl, RELEASE_TIMEOUT)
-    return context.undos.under_way.get(secret) or _release_offered(
-        grantor, ttl, offer.amount, secret, context.clock() + ttl
-    )
+    return context.undos.under_way.get(secret) or _release_offered(grantor, ttl, secret, context.clock() + ttl)
 
 
 async def _outcome(release: Release) -> bool | None:
@@ -254,5 +252,5 @@ class Adoption(Extension):
         if not self._refused and (ended or request.silences):
             for other in self.others:
                 until = other._grantor.context.clock() + request.terms.ttl
-                _release_offered(other._grantor, request.terms.ttl, request.terms.permits, other._secret, until)
+                _release_offered(other._grantor, request.terms.ttl, other._secret, until)
             self.others = ()

@@ -387,6 +387,7 @@ class RedisGrantor:
             if asked.link is not link:  # defect: W10-late
                 # A request that went over another connection may still come after this one.
                 tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
+            # equivalent: constant, an adoption has 3 and all others have 7 or more
             if asked.link is not None and len(asked.args) > 4:
                 session = asked.args[4]
         entry = request.queue_terms() if request.extensions else request.terms.text

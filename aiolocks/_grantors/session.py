@@ -100,7 +100,7 @@ class Servers:
     def link_lost(self) -> None:
         """Re-check, over a new link, the waiters at servers to which there is no link now."""
         for pipeline, wakeups in self._wakeups.items():
-            if self.queues and (self.alone or pipeline.ready is None):  # defect: W6-link-lost
+            if self.queues and pipeline.ready is None:  # defect: W6-link-lost
                 self._context.loop.call_soon(wakeups.recheck_all)
 
     def disconnect(self) -> None:
@@ -121,8 +121,6 @@ class Servers:
 
     def _changed(self, router: Router) -> None:
         """I2, I3: follow slots that other nodes have now."""
-        for wakeups in self._wakeups.values():
-            wakeups.forget_addresses()
         for queue in list(self.queues.values()):
             queue.follow()
         slots, router.changed = router.changed, set()

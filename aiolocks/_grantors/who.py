@@ -408,7 +408,7 @@ def _in_order(rows: Sequence[R]) -> list[R]:
 
 def time_of(micros: int) -> datetime | None:
     """Return the server's time of *micros* µs since 1970 as a datetime. None means that the time is not known."""
-    if micros < _FIRST_TIME:
+    if micros < _FIRST_TIME:  # equivalent: comparison, one moment in 2001
         return None
     return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6)
 

@@ -52,22 +52,23 @@ class _Declaration(Extension):
         self._declaration = (base, self._limit)
         self._declared = declared
         self._permits, self._inside = permits, inside
-        self._declares = self._first = limit is not None and self._declaration not in declared
+        self._declares = limit is not None and self._declaration not in declared
         if limit is not None and not self._declares:
             _note(declared, self._declaration)
 
     def fits_again(self, permits: int, inside: int) -> bool:
         """Whether another request can carry it as well. Nearly all do, and making one costs a tenth of a request."""
-        if self._first or permits != self._permits or inside != self._inside:
+        if permits != self._permits or inside != self._inside:
             return False
         if self._limit:
             if self._declaration not in self._declared:
-                return False  # as too many others have been used since
+                return False  # its answer was lost, or too many others have been used since
             _note(self._declared, self._declaration)
-        return True
+        return True  # equivalent: constant, for speed
 
+    # equivalent: constant, it is not read
     def arguments(self, *, again: bool = False) -> tuple[bytes | int, ...]:
-        if again or not self._declares or self._declaration in self._declared:  # or another request has done it
+        if not self._declares or self._declaration in self._declared:  # or another request has done it
             return (self._limit, 0)
         self._declares = False  # a second declaration could undo a `resize` in between
         return (self._limit, 1)
@@ -80,6 +81,7 @@ class _Declaration(Extension):
 
     def on_reply(self, args: Sequence[Any], reply: Sequence[Any] | int) -> None:
         if isinstance(reply, int):  # the short reply to a waiter means that the limit in force is its own
+            # equivalent: constant, and that it was not declared now
             verdict, before, limit = b"queued", 0, self._limit
         else:
             verdict, *_, before, limit = reply

@@ -271,6 +271,8 @@ async def test_prefixes_and_mounts_have_parameters_too(memory: LockManager) -> N
     paths = [f"/shops/{shop}/orders/{order}" for shop in ("3", "03") for order in ("7", "07")]
     paths += ["/again/3/orders/7", "/again/03/orders/007", "/mounted/x/of/03/orders/007"]
     assert await names(app, *paths) == {"3:7"}
+    route(mounted, "/opened", Annotated[Lease, locked("{tenant}")], tenant=int)
+    assert await names(app, "/mounted/7/opened?tenant=1", "/mounted/007/opened?tenant=1") == {"7"}
 
 
 async def test_a_mounted_application_without_a_manager_says_that_it_needs_its_own(memory: LockManager) -> None:

@@ -16,7 +16,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock
 from aiolocks._core.options import Duration, Unset
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import Acquisition, timed_out
@@ -26,6 +26,7 @@ from aiolocks._engine.must_await import Acquiring
 from aiolocks._engine.request import LONGEST_RETRY, Granted, Request
 from aiolocks._grantors.replication import ReplicasOption
 from aiolocks.testing import After, ScriptedGrantor
+from tests.support.answering import Answering, Later
 from tests.support.virtual import clock
 from tests.unit.engine.leases import END, Around, later, run_by_hand, this_task, until_lost
 
@@ -793,3 +794,19 @@ async def test_the_block_of_an_acquire_is_one_at_a_time_and_may_be_entered_again
         assert lease.held
     with pytest.raises(RuntimeError, match="left already"):
         await block.__aexit__(None, None, None)
+
+
+async def test_an_acquire_that_is_too_late_names_the_holder_if_redis_says_so_within_a_second() -> None:
+    """It is asked 50 ms before the end."""
+    row = [0, b"token", b"1795713236772783", 5_000, 1]
+    says = {
+        "lock_grant": [b"queued", 7, 20_000, 5, 1, 0], "lock_recheck": [1, 20_000, 5, 0, [7], 0],
+        "SUBSCRIBE": [b"subscribe", b"", 1], "lock_holders": Later(0.03, row),
+    }  # fmt: skip
+    server = Answering(lambda asked: says.get(asked.what, 1))
+    with pytest.raises(AcquireTimeoutError, match="held by") as caught:
+        await Lock(server.client(), "orders").acquire(timeout=2)
+    assert clock() < 2.1
+    assert server.times("lock_holders") == [pytest.approx(1.95)]
+    assert [holder.fencing_token for holder in caught.value.holders or ()] == [1795713236772783]
+    await server.close()

@@ -152,3 +152,11 @@ async def test_what_a_full_link_holds_back_is_given_up_after_ten_seconds_and_nev
         assert await lease.release()
         assert server.runs("lock_guard") == []
         crowd.cancel()
+
+
+async def test_commands_are_sent_again_over_another_link_if_the_answer_is_no_list_of_replies() -> None:
+    async with holding(OK) as (server, lease):
+        said = [b"hello", OK]
+        server.answer = lambda asked: said.pop(0) if asked.what == "lock_guard" else 1
+        assert await lease.guard(("INCR", "n")) == [b"OK"]
+        assert len(server.connections) == 2

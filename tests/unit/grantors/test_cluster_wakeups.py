@@ -39,10 +39,11 @@ class Busy(Nodes):
         return sum(each.keys[0] == base and each.at >= since for each in asked)
 
     def _does(self, node: Node, asked: Asked) -> object:
-        found = self.finds if node.port == 2 else 0
+        found = self.finds if node.port in self.owners else 0
         match asked.what:
             case "lock_grant" | "semaphore_grant":
-                return [b"queued", 1, 3_600_000, 0, found, 0] if node.port == 2 else self.moved(asked.keys[0])
+                owns = self.owners[slot_of(asked.keys[0])] == node.port
+                return [b"queued", 1, 3_600_000, 0, found, 0] if owns else self.moved(asked.keys[0])
             case "lock_recheck" | "semaphore_recheck":
                 waiting = [1] * (len(asked.words) - 10)
                 return [found, 3_600_000, 0, 0 if found else 1, waiting, 0, 5]
@@ -212,6 +213,8 @@ async def test_a_release_that_is_never_answered_is_waited_for_no_longer_than_a_r
     asked = clock()
     assert await lock.try_acquire() is None, "the other node has the lease still"
     assert 0.9 < clock() - asked < 1.2
+    await asyncio.sleep(0.1)
+    assert not nodes[2].runs("lock_release"), "both requests were answered"
     nodes.silent, nodes.first = False, 0.01
     await asyncio.sleep(10)
 
@@ -246,3 +249,30 @@ async def test_leases_are_renewed_whose_slots_have_gone_to_another_node_and_no_o
     for lease in leases:
         await lease.release()
     await asyncio.sleep(1)
+
+
+async def test_waiters_are_rechecked_at_once_where_a_link_was_lost_or_their_slot_has_moved_and_nowhere_else() -> None:
+    nodes = Busy()
+    nodes.give(b"{bills}", 1)
+    session = nodes.session()
+    for name in ("orders", "bills"):
+        request = Request(30.0, 1, wait=True)
+        session.context.tokens[request.token] = request
+        _ = session.grantor(Keys("aiolocks:", "lock", name)).grant(request)
+    await asyncio.sleep(0.5)
+
+    def rechecked(since: float) -> dict[int, set[bytes]]:
+        return {port: {run.keys[0] for run in nodes[port].runs("lock_recheck") if run.at >= since} for port in (1, 2)}
+
+    begun = clock()
+    nodes[2].cut()
+    await asyncio.sleep(0.02)
+    assert rechecked(begun) == {1: set(), 2: {BASE}}
+    await asyncio.sleep(0.3)
+    begun = clock()
+    nodes.give(BASE, 1)
+    router_of(nodes).moved(slot_of(BASE), (HOST, 1))
+    await asyncio.sleep(0.02)
+    assert rechecked(begun) == {1: {BASE}, 2: set()}
+    session.close()
+    await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from aiolocks._core.answers import NotNowError
 from aiolocks._core.keys import Keys
 from aiolocks._engine.request import LONGEST_RETRY, Busy, Granted, Queued, Request
 from aiolocks._grantors.families import RenewalBatch
+from aiolocks._grantors.hand_off import Adoption
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
 from aiolocks._redis.endpoints import Pipelines
@@ -260,6 +261,7 @@ async def test_a_caller_of_a_busy_lock_learns_for_how_long() -> None:
             request, asked = there.ask(wait=False)
             assert await asked == Busy()
             assert request.retry_after == seconds
+            assert not request.unanswered, "there is nothing to undo"
 
 
 async def test_a_request_overtaken_by_its_undo_is_an_error_and_nothing_is_learned_from_it() -> None:
@@ -306,6 +308,7 @@ async def test_after_an_error_it_is_known_whether_the_request_may_have_been_run(
         (RedisConnectionError("gone"), False, True),
         (ReadOnlyError("You can't write against a read only replica."), False, False),
         (SILENCE, False, True),
+        ([b"granted", b"7", 0], True, True),
     ]:
         async with scene(lock_grant=said) as there:
             request, asked = there.ask()
@@ -313,7 +316,7 @@ async def test_after_an_error_it_is_known_whether_the_request_may_have_been_run(
                 await asked
             assert (request.reached, bool(request.unanswered)) == (reached, unanswered), said
             assert not isinstance(caught.value, ReadOnlyError), "asking again may mend it"
-            unreachable = isinstance(said, (RedisConnectionError, ReadOnlyError))
+            unreachable = isinstance(said, (RedisConnectionError, ReadOnlyError, list))
             assert isinstance(caught.value, RedisConnectionError) == unreachable
 
 
@@ -796,3 +799,25 @@ async def test_a_caller_that_asks_once_waits_two_seconds_for_a_connection_at_mos
             await ask()
         assert clock() - began <= 2
     await asyncio.sleep(1)
+
+
+async def test_waiters_look_again_when_the_name_is_free_as_the_server_says() -> None:
+    """W18: after `min_hold`; otherwise they looked a second later."""
+    async with scene() as there:
+        await there.wait_in_line()
+        there.grantor.deliver_grant(b"", -3, 300)
+        await asyncio.sleep(0.32)
+        assert len(there.asked("lock_recheck")) == 1
+
+
+async def test_an_adoption_that_is_not_answered_is_undone_as_any_request() -> None:
+    """Its arguments are fewer: they do not name the session."""
+    async with scene(lock_adopt=SILENCE) as there:
+        request = there.request()
+        request.extensions = (Adoption(there.grantor, b"secret", lambda: pytest.fail("not refused")),)
+        asked = there.grantor.grant(request)
+        await asyncio.sleep(0.1)
+        assert there.undo(request) == []
+        [undone] = there.asked("lock_release")
+        assert (undone.arguments[0], undone.arguments[3]) == (request.token, there.session.context.id)
+        asked.cancel()

@@ -185,3 +185,11 @@ async def test_the_time_to_connect_does_not_count() -> None:
         there.ask("it", 1, 0.1)
         await asyncio.sleep(5)
         assert there.over == {"it": (0.6, 0)}
+
+
+async def test_an_answer_that_is_no_number_of_replicas_is_an_error() -> None:
+    for odd in (True, 1.5):
+        async with waiting(lambda asked, odd=odd: odd if asked.what == "WAIT" else b"OK") as there:
+            there.ask("it", 1, 1.0)
+            await asyncio.sleep(5)
+            assert isinstance(there.over["it"][1], RedisConnectionError), odd

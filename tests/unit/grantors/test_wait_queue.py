@@ -805,3 +805,13 @@ def test_an_answer_beyond_every_fencing_token_is_no_grant() -> None:
     _wait_queue._check([1, 5_000, 0, 0, [-(2**53) + 1], 0], 1)
     with pytest.raises(ValueError):
         _wait_queue._check([1, 5_000, 0, 0, [-(2**63)], 0], 1)
+
+
+async def test_a_recheck_whose_grants_cannot_be_read_counts_as_unanswered_and_is_sent_again(hall: Hall) -> None:
+    async with session_of(hall):
+        request = await waiting(hall)
+        hall.grants = [b"token", b"no number", 30_000]
+        await asyncio.sleep(1.1)
+        hall.grants, hall.places = 0, lambda token: -41
+        await asyncio.sleep(5)
+        assert request.turn.result().fence == 41

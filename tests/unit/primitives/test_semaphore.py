@@ -48,9 +48,12 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_request_but_by_the_next() -> None:
+@pytest.mark.parametrize("lost", [SILENCE, [b"granted", 7, [], 0, b"3"]], ids=["silence", "unreadable"])
+async def test_a_declaration_whose_answer_was_lost_is_not_repeated_by_the_same_request_but_by_the_next(
+    lost: object,
+) -> None:
     """A `resize` may have come between, which the same request sent once more would take back."""
-    async with aclosing(Scraper(SILENCE, granted(), granted(), 8)) as scraper:
+    async with aclosing(Scraper(lost, granted(), granted(), 8)) as scraper:
         semaphore = scraper.semaphore(3)
         for _ in range(3):
             await semaphore.acquire()
@@ -66,6 +69,9 @@ async def test_a_declaration_that_was_not_run_is_not_repeated_after_a_resize() -
         await scraper.semaphore(3).resize(5)
         await acquiring
         assert scraper.limits() == [(3, 1), (3, 0)]
+    async with aclosing(Scraper(ResponseError("CLUSTERDOWN not now"), granted(limit=9))) as scraper:
+        await scraper.semaphore(9).acquire()
+        assert scraper.limits() == [(9, 1), (9, 1)], "but without one"
 
 
 async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_one() -> None:
@@ -129,7 +135,21 @@ async def test_limits_of_names_used_once_do_not_pile_up(redis: Redis, monkeypatc
         pass
     await kept.resize(7)
     for number in range(20):
-        async with Semaphore(redis, f"once:{number}", 3), kept:
+        again = kept if number < 10 else Semaphore(redis, "kept", 3)
+        async with Semaphore(redis, f"once:{number}", 3), again:
             pass
     assert len(kept._declarations()) <= 5
     assert (await kept.statistics()).limit == 7, "what is used again and again is declared once"
+
+
+async def test_whether_a_task_waits_for_itself_goes_by_what_it_holds_and_asks_for_now() -> None:
+    """Requests share a declaration only if both are the same."""
+    async with aclosing(Scraper(granted(), queued(1), queued(2), granted(), queued(2))) as scraper:
+        semaphore = scraper.semaphore(3)
+        async with semaphore:
+            for permits in (1, 2):
+                with pytest.raises(RuntimeError, match="for itself"):
+                    await semaphore.acquire(permits=permits, timeout=0.2)
+            async with semaphore:
+                with pytest.raises(RuntimeError, match="for itself"):
+                    await semaphore.acquire(timeout=0.2)

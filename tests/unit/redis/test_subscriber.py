@@ -275,3 +275,14 @@ async def test_a_node_that_is_gone_is_not_tried_for_channels_without_waiters() -
             wakeups.leave(b"wake:{b}:1")
             await asyncio.sleep(60)
             assert len(server.tried) <= tried + 1
+
+
+async def test_of_more_than_64_channels_without_waiters_those_are_left_that_had_none_for_longest() -> None:
+    channels = [b"wake:{%d}:1" % number for number in range(70)]
+    server = Answering(lambda asked: [asked.what.lower().encode(), asked.words[1], 1])
+    async with wakeups_of(server, *channels) as wakeups:
+        await asyncio.sleep(1)
+        for channel in channels:
+            wakeups.leave(channel)
+        await asyncio.sleep(1)
+        assert [asked.words[1] for asked in server.runs("SUNSUBSCRIBE")] == channels[:6]

@@ -15,7 +15,7 @@ end
 local left = math.max(redis.call('PTTL', holder), 1)
 redis.call('PEXPIRE', holder, left) -- W9: this write is allowed at the memory limit, and then all are
 redis.call('SET', holder, chosen, 'PX', left)
-if buried_ms ~= '0' then
+if buried_ms ~= '0' then -- equivalent: constant, Redis refuses to keep a key for 0 ms
   redis.pcall('SET', tombstone, '', 'PX', buried_ms)
 end
 return 1
