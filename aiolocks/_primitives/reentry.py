@@ -199,14 +199,15 @@ def shared_lease_of(context: Context, base: bytes, task: "Task | None") -> Share
 
 
 def held_by_parent(context: Context, base: bytes) -> bool:
-    """Whether a task holds *base*, and held it when it started the running task or a parent of it.
+    """Whether a task that has not ended holds *base*, and held it when it started the running task or a parent of it.
 
     The running task itself does not hold it; see `shared_lease_of`.
     """
     for shared in _all_of(context, base):
         parent = None if shared.task is None else shared.task()
+        ended = parent is None or parent.done()  # `Holdings` takes note of that a turn later
         inherited = (known() is parent and newest >= shared.number for known, newest in _lineage.get())
-        if shared.core.validity.held and shared.held_by(parent) and any(inherited):
+        if shared.core.validity.held and not ended and shared.held_by(parent) and any(inherited):
             return True
     return False
 

@@ -197,6 +197,16 @@ async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_an
     await asyncio.gather(*tasks)
 
 
+async def test_a_child_that_starts_as_its_parent_ends_waits_like_any_other(lock: RLock) -> None:
+    async def parent() -> tuple[Lease, asyncio.Task[Lease]]:
+        return await lock.acquire(), asyncio.create_task(lock.acquire())
+
+    lease, child = await asyncio.create_task(parent())
+    await queued(lock, 1)
+    await lease.release()
+    await (await child).release()
+
+
 async def test_a_child_waits_for_a_task_to_which_its_parent_has_given_the_lock(lock: RLock) -> None:
     async def take_over(lease: Lease) -> Lease:
         async with lease:
