@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from aiolocks.testing._resp import Scanner
 
 from .process import Process
+from .requests import words_of
 from .server import ServerSocket
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Wire:
         if self.socket.gone:
             return
         for message in self._scanner.feed(data):
-            self._pass_on(_words(message))
+            self._pass_on(words_of(message))
 
     def _pass_on(self, request: list[bytes]) -> None:
         if self._held is not None:
@@ -240,14 +241,3 @@ class Transport(asyncio.Transport):
             self._closed = True
             self._wire.network.wires.pop(self._wire, None)
             self._protocol.connection_lost(error)
-
-
-def _words(message: bytes) -> list[bytes]:
-    words: list[bytes] = []
-    at = message.index(b"\r\n") + 2
-    while at < len(message):
-        end = message.index(b"\r\n", at)
-        size = int(message[at + 1 : end])
-        words.append(message[end + 2 : end + 2 + size])
-        at = end + 4 + size
-    return words

@@ -5,11 +5,9 @@ It passes all other requests and answers unchanged. It knows only plain RESP 2 a
 
 import asyncio
 from functools import cache
-from typing import Any, Self, final
+from typing import Self, final
 
-import hiredis
-
-from tests.simulation.requests import scripts
+from tests.simulation.requests import scripts, words_of
 from tests.support.inside import Pairing, Scanner
 
 ODD = {
@@ -102,20 +100,13 @@ class OddAnswers:
         while chunk := await upstream.read(65536):
             for reply in scanner.feed(chunk):
                 request = pairing.answer(reply)
-                what = "" if request is None else name_of(_words(request))
+                what = "" if request is None else name_of(words_of(request))
                 self.asked[what] = self.asked.get(what, 0) + 1
                 writer.write(self.instead.get(what, reply))
         writer.close()
 
 
 _known = cache(scripts)
-
-
-def _words(request: bytes) -> list[bytes]:
-    parser: Any = hiredis.Reader()  # its stub has no types for its arguments and results
-    parser.feed(request)
-    words: list[bytes] = parser.gets()
-    return words
 
 
 def name_of(words: list[bytes]) -> str:

@@ -36,8 +36,8 @@ def main() -> int:
         if name in sizes:
             wrong |= not _look(name, sizes[name], "right", None, met, tracing=options.trace)
         else:
-            defect = DEFECTS[name]
-            wrong |= not _look(name, defect.bounds, name, defect.breaks, met, tracing=options.trace)
+            bounds = DEFECTS[name]
+            wrong |= not _look(name, bounds, name, bounds.holds[0], met, tracing=options.trace)
     unmet = marks() - met
     if unmet and chosen == list(sizes):
         wrong = True
