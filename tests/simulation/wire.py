@@ -192,15 +192,8 @@ class Transport(asyncio.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
-
     def is_closing(self) -> bool:
         return self._closing
-
-    def is_reading(self) -> bool:
-        return not self._closing
 
     def pause_reading(self) -> None:
         pass

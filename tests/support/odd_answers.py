@@ -4,6 +4,7 @@ It passes all other requests and answers unchanged. It knows only plain RESP 2 a
 """
 
 import asyncio
+from contextlib import closing, suppress
 from functools import cache
 from typing import Self, final
 
@@ -72,28 +73,20 @@ class OddAnswers:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self.connections += 1
-        try:
+        pairing, scanner = Pairing(), Scanner()
+        with closing(writer), suppress(ConnectionError, asyncio.CancelledError):
             upstream, to_server = await asyncio.open_unix_connection(self._path)
-        except BaseException:
-            writer.close()
-            self._tasks.discard(task)
-            raise
-        pairing = Pairing()
-        answers = asyncio.ensure_future(self._answer(upstream, writer, pairing))
-        try:
-            scanner = Scanner()
-            while chunk := await reader.read(65536):
-                for request in scanner.feed(chunk):
-                    pairing.ask(request)
-                    to_server.write(request)
-        except (ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            answers.cancel()
-            to_server.close()
-            writer.close()
-            self._tasks.discard(task)
+            answers = asyncio.ensure_future(self._answer(upstream, writer, pairing))
+            try:
+                while chunk := await reader.read(65536):
+                    for request in scanner.feed(chunk):
+                        pairing.ask(request)
+                        to_server.write(request)
+            finally:
+                answers.cancel()
+                to_server.close()
 
     async def _answer(self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, pairing: Pairing) -> None:
         scanner = Scanner()
