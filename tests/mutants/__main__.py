@@ -22,13 +22,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--file", action="append", help="mutate this one, or those of this folder; may be given again; all if left out"
-    )
+    parser.add_argument("--file", action="append", help="this one, or those of this folder; may be given again")
     parser.add_argument("--sample", type=int, help="so many, drawn from all")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="what the sample is drawn by")
     parser.add_argument(
-        "--resume", action="store_true", help="go on where the same sample was stopped, and try its survivors again"
+        "--resume", action="store_true", help="go on with the same sample; its survivors are tried again"
     )
     parser.add_argument("--share", type=float, default=0.92, help="what must be caught")
     parser.add_argument("--workers", type=int, default=2, help="processes for the tests of one mutant")

@@ -56,19 +56,12 @@ def _all(path: str, text: str) -> Iterator[Mutant]:
         if word["digits"]:
             yield Mutant(path, *word.span(), f"'{int(found[1:-1]) + 1}'", "constant")
         elif word["number"]:
-            yield Mutant(
-                path,
-                *word.span(),
-                f"{found}0" if "e" in found else str(float(found) + 1).removesuffix(".0"),
-                "constant",
-            )
-        elif found in _BOUNDS and _LIVES.search(
-            text, text.rfind("\n", 0, word.start()) + 1, text.find("\n", word.end())
-        ):
-            continue  # where both are equal, either gives the same
+            more = f"{found}0" if "e" in found else str(float(found) + 1).removesuffix(".0")
+            yield Mutant(path, *word.span(), more, "constant")
         elif found in _SWAPS:
-            new, kind = _SWAPS[found]
-            yield Mutant(path, *word.span(), new, kind)
+            line = text[text.rfind("\n", 0, word.start()) + 1 : text.find("\n", word.end())]
+            if not (found in _BOUNDS and _LIVES.search(line)):  # where both are equal, either gives the same
+                yield Mutant(path, *word.span(), *_SWAPS[found])
     at = 0
     for line in text.splitlines(keepends=True):
         code = _WORDS.sub(lambda word: "" if word["comment"] else word[0], line).rstrip()

@@ -123,13 +123,13 @@ class Reached:
         At the end come the others named after its file: they may run it in another process, or only import it.
         """
         own = f"/test_{Path(mutant.path).stem.removeprefix('_')}"
-        found = self._of_lua(mutant) if mutant.path.endswith(".lua") else self._of_python(mutant)
+        if mutant.path.endswith(".lua"):
+            sending = senders(mutant.path)
+            found = {test for test, sent in self._sent.items() if not sending.isdisjoint(sent)}
+        else:
+            found = self._of_python(mutant)
         tried = (test for test in self.took if test in found or own in test)
         return sorted(tried, key=lambda test: (test not in found, own not in test, self.took[test]))
-
-    def _of_lua(self, mutant: Mutant) -> set[str]:
-        sending = senders(mutant.path)
-        return {test for test, sent in self._sent.items() if not sending.isdisjoint(sent)}
 
     def _of_python(self, mutant: Mutant) -> set[str]:
         by_line = self._read(mutant.path)

@@ -18,17 +18,14 @@ from .planting import Plant, after, always, before, both, instead, never, withou
 @final
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A defect, and the test that must find it, by its node id without parameters, for some of its rows.
-
-    Attributes:
-        rows: Words that stand in the parameters, for each row.
-        says: Type or text of a failure that is no assertion of the test: an error, or an answer that a helper refuses.
-    """
+    """A defect, and the test that must find it, by its node id without parameters, for some of its rows."""
 
     plant: Plant
     test: str
     rows: tuple[str, ...] = ("",)
+    """Words that stand in the parameters, for each row."""
     says: str = ""
+    """Type or text of a failure that is no assertion of the test: an error, or an answer that a helper refuses."""
 
     @property
     def path(self) -> str:
@@ -49,25 +46,14 @@ _ONE = ("server",)
 _OF_ONE_KIND = {"limit", "number", "pause", "permits", "expiry", "redlock"}
 """Files of tests of one kind."""
 
-_LONGER_FIRST = ("server 180000",)
-_FORCED = ("server True", "server False")
-
 _MAXED = "redis.call('PEXPIRE', waiters, math.max(redis.call('PTTL', waiters), tonumber(life_ms)))"
 _UNSEEN = never("W10-buried")
 _OF_PERMITS = "local existing = redis.call('EXISTS', queue, waiters, holders, holders, holders, holders)"
 _OF_TOKEN = "local renewed = value and (string.match(value, '^(%S+) %d+$') or value) == token"
 _AT_ONCE = "local done, renewed = true, extend_as_usual(terms[2 * at - 1], terms[2 * at])"
-_CREATES = (
-    instead(
-        "W27-offered",
-        "if not owner then redis.call('SET', holder, offered .. ' 1 O', 'PX', ttl_ms) end\n"
-        "if owner and (owner ~= offered or mark ~= 'O') then",
-    ),
-    instead(
-        "W27-offered-permits",
-        "if not number then number = grant(offered, ttl_ms, 1) note() mark = 'O' end\nif mark ~= 'O' then",
-    ),
-)
+_CREATES = """if not owner then redis.call('SET', holder, offered .. ' 1 O', 'PX', ttl_ms) end
+if owner and (owner ~= offered or mark ~= 'O') then"""
+_CREATES_PERMITS = "if not number then number = grant(offered, ttl_ms, 1) note() mark = 'O' end\nif mark ~= 'O' then"
 """A touch makes the lease that it does not find."""
 
 _WRITES = "redis.call('SET', 'another', '')"
@@ -99,6 +85,11 @@ def _by(*plants: Plant, rows: tuple[str, ...] = (), says: str = "") -> list[Atta
     return [Attached(plant, "", rows, says) for plant in plants]
 
 
+def _together(*plants: Plant, rows: tuple[str, ...] = (), says: str = "") -> list[Attached]:
+    """Both of them at once, which are one defect."""
+    return _by(both(*plants), rows=rows, says=says)
+
+
 def _met(defect: str) -> Plant:
     """Return one that schedules find too: C5 asks for tests on real servers as well."""
     return DEFECTS[defect].plant
@@ -106,13 +97,9 @@ def _met(defect: str) -> Plant:
 
 _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "scripts/beside": {
-        "W10 a_request_that_comes_while_its_token_holds_the_lock_is_answered_with_that_grant": _by(
-            both(
-                instead("W10-brief", "local place = value and enqueue_behind_own(entry)"),
-                instead(
-                    "W10-brief-permits", "local place = existing == 6 and sure and alike and used >= limit_in_force"
-                ),
-            ),
+        "W10 a_request_that_comes_while_its_token_holds_the_lock_is_answered_with_that_grant": _together(
+            instead("W10-brief", "local place = value and enqueue_behind_own(entry)"),
+            instead("W10-brief-permits", "local place = existing == 6 and sure and alike and used >= limit_in_force"),
         ),
     },
     "scripts/expiry": {
@@ -153,7 +140,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "scripts/memory_limit": {
         "W9 a_release_hands_over_in_its_reply": _by(before("W9-release", _WRITES), _flagged, says="used memory"),
         "W9 at_the_memory_limit_a_waiter_can_leave_the_queue":
-            _by(both(before("W9-leave", _WRITES), before("W9-release", _WRITES)), says="used memory"),
+            _together(before("W9-leave", _WRITES), before("W9-release", _WRITES), says="used memory"),
         "W9 a_lease_is_renewed": _by(
             both(instead("W9-renew", "redis.call('SET', holder, value, 'PX', ttl_ms)"), without("W9-extend")), _flagged,
             says="used memory",
@@ -166,15 +153,14 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             without("W7-grant"),
             rows=("lock True server", "semaphore True server", "lock False server", "semaphore False server"),
         ),
-        "W7 what_only_the_dead_wait_for_is_granted": _by(
-            both(never("W21-past-queue"), instead("W21-past-queue-permits", "verdict = 'later'")),
+        "W7 what_only_the_dead_wait_for_is_granted": _together(
+            never("W21-past-queue"), instead("W21-past-queue-permits", "verdict = 'later'"),
             rows=("lock False server", "semaphore False server"), says="Busy(",
         ),
     },
     "scripts/number": {
-        "W21 what_an_older_version_granted_counts": _by(
-            instead("W21-witness", "local counted = witness"), instead("W21-witness", "local counted = true"),
-        ),
+        "W21 what_an_older_version_granted_counts":
+            _by(instead("W21-witness", "local counted = witness"), instead("W21-witness", "local counted = true")),
         "W21 a_holder_of_which_nothing_is_known_counts_as_the_largest_weight": _by(instead("W21-unknown", "return 1")),
         "W21 what_an_older_version_released_can_be_had":
             _by(instead("W21-members", "local again = not counted and there > 0"), says="Queued("),
@@ -182,24 +168,21 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "scripts/parts": {
         "W21 one_script_looks_at_fifty_dead_sessions":
             _by(instead("W21-looked-at", "while head do"), never("W21-more")),
-        "W21 no_verb_grants_past_a_queue_that_it_has_no_time_for": _by(
-            both(
-                instead("W21-past-queue", "if not owner and not held_back and not young then"),
-                instead("W21-past-queue-permits", "verdict = can_grant(permits)"),
-            ),
+        "W21 no_verb_grants_past_a_queue_that_it_has_no_time_for": _together(
+            instead("W21-past-queue", "if not owner and not held_back and not young then"),
+            instead("W21-past-queue-permits", "verdict = can_grant(permits)"),
             rows=("lock server False", "semaphore server False"),
         ),
     },
     "scripts/pause": {
         "W7 to_resume_hands_over_all_that_is_free": _by(without("W7-resume")),
         "W9 it_works_at_the_memory_limit": _by(without("W25-memory"), says="used memory"),
-        "W25 a_later_pause_only_extends_an_earlier_one":
-            _by(instead("W25-extends", "local added = redis.call('ZADD', holders, ends, PAUSE)"), rows=_LONGER_FIRST),
-        "W25 no_limit_lets_anyone_in": _by(
-            both(
-                instead("W25-counted", "count(limit_in_force, added)"),
-                instead("W25-terms", "local terms = limit_in_force .. ' ' .. digits(newest) .. ' C'"),
-            ),
+        "W25 a_later_pause_only_extends_an_earlier_one": _by(
+            instead("W25-extends", "local added = redis.call('ZADD', holders, ends, PAUSE)"), rows=("server 180000",),
+        ),
+        "W25 no_limit_lets_anyone_in": _together(
+            instead("W25-counted", "count(limit_in_force, added)"),
+            instead("W25-terms", "local terms = limit_in_force .. ' ' .. digits(newest) .. ' C'"),
             rows=("server 1000000000",),
         ),
         "W25 counting_again_counts_a_pause_for_all_there_is": _by(without("W25-weight"), rows=("server 1",)),
@@ -207,13 +190,13 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W25 the_terms_of_a_pause_are_those_of_a_cooling_lease":
             _by(instead("W25-terms", "local terms = ALL_PERMITS .. ' ' .. newest .. ' C'")),
         "W25 a_pause_is_no_holder": _by(without("W25-statistics")),
-        "W25 to_revoke_all_holders_ends_no_pause": _by(instead("W25-revoke", "local held = true"), rows=_FORCED),
+        "W25 to_revoke_all_holders_ends_no_pause":
+            _by(instead("W25-revoke", "local held = true"), rows=("server True", "server False")),
         "W25 the_first_waiter_learns_when_to_look": _by(without("W25-told"), rows=("server home", "server away")),
         "W25 the_answer_says_when_something_can_be_had":
             _by(without("W25-later"), instead("W25-later", "first = paused")),
-        "W25 what_a_pause_put_on_record_goes_with_it": [
-            *_by(without("W25-resume"), rows=("server resumed",)), *_by(without("W25-end"), rows=("server over",)),
-        ],
+        "W25 what_a_pause_put_on_record_goes_with_it":
+            [*_by(without("W25-resume"), rows=("server resumed",)), *_by(without("W25-end"), rows=("server over",))],
         "W25 holders_of_which_nothing_is_known_any_more_count_as_the_limit_after_a_pause":
             _by(without("W25-unknown"), rows=("server over", "server resumed")),
         "W25 a_pause_whose_terms_were_deleted_is_counted_when_it_is_extended": _by(without("W25-forgotten")),
@@ -235,10 +218,8 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(before("W1-grant", "subscribers = function() return 1 end")),
         "W2 a_waiter_that_comes_back_with_an_old_ticket_has_its_old_place": _by(never("W8-old-ticket")),
         "W3 a_line_lives_by_the_newest_word_even_when_that_is_shorter": _by(instead("W3-line", _MAXED)),
-        "W5 the_answer_names_the_last_fencing_token": _by(
-            both(
-                before("W5-queued", "last_fence = function() return 0 end"), before("W5-queued-permits", "newest = 0"),
-            ),
+        "W5 the_answer_names_the_last_fencing_token": _together(
+            before("W5-queued", "last_fence = function() return 0 end"), before("W5-queued-permits", "newest = 0"),
         ),
         "W8 an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one":
             _by(instead("W8-old-ticket", "if not newcomer then")),
@@ -260,34 +241,26 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W1 the_reply_to_a_recheck_counts_the_subscribers_of_its_session":
             _by(before("W1-recheck", "subscribers = function() return 1 end")),
         "W2 a_session_that_was_passed_over_is_back_in_its_place":
-            _by(both(instead("W2-put-back", "redis.call('PEXPIRE', waiters, life_ms)"), never("W2-stand-again"))),
+            _together(instead("W2-put-back", "redis.call('PEXPIRE', waiters, life_ms)"), never("W2-stand-again")),
         "W3 a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter":
-            _by(both(instead("W3-line", _MAXED), instead("W3-recheck", _MAXED))),
+            _together(instead("W3-line", _MAXED), instead("W3-recheck", _MAXED)),
         "W5 the_fencing_token_in_the_reply_is_older_than_the_grants_in_it":
-            _by(both(before("W5-recheck", "before = last_fence()"), before("W5-recheck-permits", "before = newest"))),
+            _together(before("W5-recheck", "before = last_fence()"), before("W5-recheck-permits", "before = newest")),
         "W7 a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter": _by(without("W7-recheck")),
         "W8 a_recheck_creates_no_waiter": _by(_met("recheck-creates")),
         "W11 a_turn_that_is_found_is_a_whole_lease": _by(without("W11-full")),
     },
-    "scripts/release": {
-        "W7 a_release_that_finds_it_free_hands_over": _by(without("W7-release")),
-    },
+    "scripts/release": {"W7 a_release_that_finds_it_free_hands_over": _by(without("W7-release"))},
     "scripts/renew_many": {
-        "W21 another_s_lease_is_not_extended_and_the_others_are": _by(
-            both(
-                instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
-                instead("W21-usual", "if ttl_ms - longest <= 0 then"),
-            ),
+        "W21 another_s_lease_is_not_extended_and_the_others_are": _together(
+            instead("W21-renewed", "local renewed = type(value) == 'string' and value ~= ''"),
+            instead("W21-usual", "if ttl_ms - longest <= 0 then"),
         ),
-        "W21 a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed": _by(
-            both(instead("W21-renewed", _OF_TOKEN), instead("W21-by-itself", _AT_ONCE)),
-            says="user_script",
-        ),
-        "W21 none_is_shortened": _by(
-            both(
-                instead("P3-renew-many", "if renewed then"),
-                instead("P3-extend", "redis.call('ZADD', holders, 'XX', now_ms + tonumber(ttl_ms), token)"),
-            ),
+        "W21 a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed":
+            _together(instead("W21-renewed", _OF_TOKEN), instead("W21-by-itself", _AT_ONCE), says="user_script"),
+        "W21 none_is_shortened": _together(
+            instead("P3-renew-many", "if renewed then"),
+            instead("P3-extend", "redis.call('ZADD', holders, 'XX', now_ms + tonumber(ttl_ms), token)"),
         ),
     },
     "scripts/rights": {
@@ -306,25 +279,19 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     },
     "scripts/touch": {
         "W27 a_touch_extends_the_offer_and_answers_its_fencing_token": _by(instead("W27-fence", "return 1")),
-        "W27 a_touch_never_shortens_an_offer": _by(
-            both(
-                instead("W27-extend", "redis.call('PEXPIRE', holder, ttl_ms)"),
-                instead("W27-extend-permits", "redis.call('ZADD', holders, now_ms + ttl_ms, offered)"),
-            ),
+        "W27 a_touch_never_shortens_an_offer": _together(
+            instead("W27-extend", "redis.call('PEXPIRE', holder, ttl_ms)"),
+            instead("W27-extend-permits", "redis.call('ZADD', holders, now_ms + ttl_ms, offered)"),
         ),
-        "W27 a_touch_that_comes_late_creates_nothing": _by(both(*_CREATES)),
-        "W27 only_an_offer_can_be_touched": _by(
-            both(
-                instead("W27-offered", "if owner ~= offered then"),
-                instead("W27-offered-permits", "if not number then"),
-            ),
+        "W27 a_touch_that_comes_late_creates_nothing":
+            _together(instead("W27-offered", _CREATES), instead("W27-offered-permits", _CREATES_PERMITS)),
+        "W27 only_an_offer_can_be_touched": _together(
+            instead("W27-offered", "if owner ~= offered then"), instead("W27-offered-permits", "if not number then"),
         ),
         "W27 a_touch_after_the_adoption_says_so_and_changes_nothing": _by(without("W27-adopter")),
-        "W27 a_revoked_offer_ends_at_once_and_the_next_touch_finds_nothing": _by(
-            both(
-                instead("W27-revoked", "local force, unused = tombstone_ms - 0 > 0, mark == 'C'"),
-                instead("W27-revoked-some", "local unused = mark == 'C'"),
-            ),
+        "W27 a_revoked_offer_ends_at_once_and_the_next_touch_finds_nothing": _together(
+            instead("W27-revoked", "local force, unused = tombstone_ms - 0 > 0, mark == 'C'"),
+            instead("W27-revoked-some", "local unused = mark == 'C'"),
         ),
     },
     "primitives/touch": {
@@ -359,10 +326,9 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         ),
         "W5 a_waiter_told_by_a_release_is_not_forgotten_when_the_releasing_task_is_cancelled":
             _by(instead("W5-dispatched", _BY_THE_TASK)),
-        "W10 an_undo_sent_over_another_connection_leaves_a_tombstone_as_it_overtakes_its_request":
-            _by(
-                never("W10-late"), instead("W10-longest", "tombstone_ms = round(1000 * request.terms.ttl)"), rows=_KINDS
-            ),
+        "W10 an_undo_sent_over_another_connection_leaves_a_tombstone_as_it_overtakes_its_request": _by(
+            never("W10-late"), instead("W10-longest", "tombstone_ms = round(1000 * request.terms.ttl)"), rows=_KINDS,
+        ),
         "W15 a_waiter_in_a_session_that_turns_keeps_its_place": _by(without("W15-move"), rows=_KINDS),
         "I2 a_waiter_subscribes_at_the_node_that_has_the_slot_now": _by(never("I2-ended"), rows=_KINDS),
         "I4 while_no_server_writes_leases_are_kept_and_requests_repeated": [
@@ -379,12 +345,9 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         ),
         "W10 permits_asked_for_twice_have_one_fencing_token":
             _by(instead("W10-fence-permits", "return { 'granted', newest, grants, differed, limit_in_force }")),
-        "W10 a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing": _by(
-            both(
-                instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters, tombstone)"),
-                instead("W10-line-permits", "and enqueue_behind_own(entry)"),
-            ),
-            rows=_KINDS,
+        "W10 a_request_for_a_short_answer_that_comes_after_its_undo_comes_to_nothing": _together(
+            instead("W10-existing", "local existing = redis.call('EXISTS', holder, queue, waiters, tombstone)"),
+            instead("W10-line-permits", "and enqueue_behind_own(entry)"), rows=_KINDS,
         ),
     },
     "unit/core/timing": {
@@ -432,9 +395,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(instead("W10-late", "if asked.link is not None:")),
         "W21 what_an_undo_had_no_time_for_is_gone_on_with_by_the_session": _by(without("W21-hand-over")),
     },
-    "unit/grantors/replication": {
-        "W13 a_lease_that_too_few_replicas_have_is_not_granted": _by(never("W13-counted")),
-    },
+    "unit/grantors/replication": {"W13 a_lease_that_too_few_replicas_have_is_not_granted": _by(never("W13-counted"))},
     "unit/grantors/replication_waits": {
         "W13 one_wait_serves_all_that_was_written_before_it_each_by_what_it_needs": _by(always("W13-together")),
         "W13 a_wait_is_never_for_ever": _by(instead("W13-slice", "slice_ms = 9_000")),
@@ -449,9 +410,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W3 a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session":
             _by(instead("W3-told", "return True")),
         "W6 a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_after_its_interval": _by(
-            instead(
-                "W6-expected", "expected = self.interval() if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)",
-            ),
+            instead("W6-expected", "expected = self.interval() if busy_ms >= 0 else (0.0 if busy_ms == -2 else None)"),
             rows=("500",),
         ),
         "W6 a_lost_connection_is_reason_to_ask_at_once_over_a_new_one": _by(never("W6-link-lost")),
@@ -460,7 +419,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W8 a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket":
             _by(without("W8-anew"), says="ValueError"),
         "W8 two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription":
-            _by(both(never("W8-left"), instead("W8-done", "if request.token not in self._asking_again:"))),
+            _together(never("W8-left"), instead("W8-done", "if request.token not in self._asking_again:")),
         "W11 a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls": _by(never("W11-unheard")),
         "W11 leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_next":
             _by(instead("W11-formers", "formers, self._names = set(), {address[0]}")),
@@ -480,9 +439,8 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(instead("I4-asking", "self._asking = False"), without("I4-whole")),
         "I4 what_a_node_cannot_do_just_now_is_asked_again_by_the_lock":
             _by(_unknown("_NOT_NOW", "TRYAGAIN "), rows=("refusal0",), says="TryAgainError"),
-        "I1 a_call_that_was_given_up_is_not_sent_again": _by(
-            instead("I1-abandoned", "if self.count >= _MAX_REDIRECTS or (not moved and not router.may_ask()):"),
-        ),
+        "I1 a_call_that_was_given_up_is_not_sent_again":
+            _by(instead("I1-abandoned", "if self.count >= _MAX_REDIRECTS or (not moved and not router.may_ask()):")),
     },
     "faults/cut_off": {
         "P1 a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name":
@@ -509,9 +467,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "P9 no_more_tasks_are_inside_at_once_than_there_are_places":
             _by(_met("limit-forgotten"), rows=("redis semaphore",)),
     },
-    "primitives/versioned": {
-        "C5 of_updates_at_once_none_is_lost": _by(never("versioned-compare"), rows=("redis",)),
-    },
+    "primitives/versioned": {"C5 of_updates_at_once_none_is_lost": _by(never("versioned-compare"), rows=("redis",))},
     "primitives/guard": {
         "C5 a_former_holder_writes_nothing_though_it_believes_in_its_lease":
             _by(never("guard-compare"), rows=("lock redis",)),

@@ -64,17 +64,15 @@ class Cluster:
         self._truth = Map(list(range(primaries)))
         self._views = [self._truth.copy() for _ in nodes]
         self._open: dict[int, tuple[int, int]] = {}
-        self._watcher: Watcher
         for number, node in enumerate(nodes):
             node.gate = Node(self, number)
 
     @property
     def watcher(self) -> Watcher:
-        return self._watcher
+        return self.nodes[0].watcher
 
     @watcher.setter
     def watcher(self, watcher: Watcher) -> None:
-        self._watcher = watcher
         for node in self.nodes:
             node.watcher = watcher
 
@@ -108,7 +106,7 @@ class Cluster:
 
     def begin_move(self, slot: int, target: int) -> None:
         self._open[slot] = self.owner(slot), target
-        self._watcher.unsubscribed([])
+        self.watcher.unsubscribed([])
 
     def keys_to_move(self, slot: int) -> list[bytes]:
         """Return the keys of a slot that are still where they were, in an order that is the same in each process."""
@@ -169,7 +167,7 @@ class Cluster:
                 if socket in node.fake.ssubscribers.get(channel, ()):
                     socket.unsubscribe_from_shard(channel)
         node.send_replies()
-        self._watcher.unsubscribed(gone)
+        self.watcher.unsubscribed(gone)
 
 
 @final

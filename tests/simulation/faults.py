@@ -6,12 +6,14 @@ A run in which everything goes wrong at once shows little, as nothing gets done.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from functools import partial
+from typing import Any, Literal, final
 
 from .network import Network, Weather
 from .observer import Observer
 from .process import Process
 from .server import Server
+from .wire import Wire
 from .world import World
 
 Regime = Literal["calm", "sane", "steps", "loss"]
@@ -21,11 +23,12 @@ may be lost, and only fencing tokens help (L2, L5)."""
 
 @dataclass(slots=True)
 class Kind:
-    """One kind of fault: about how many times per second of chaos, and what it does."""
+    """One kind of fault: about how many times per second of chaos, what it does, and to what, if it can be done now."""
 
     name: str
     per_second: float
-    strike: Callable[[], None]
+    strike: Callable[..., object]
+    aim: Callable[[], tuple[Any, ...] | None] = tuple
 
 
 class Striking:
@@ -40,7 +43,9 @@ class Striking:
 
     def _strike(self, kind: Kind) -> None:
         if not self._over:
-            kind.strike()
+            if (target := kind.aim()) is not None:
+                self._world.meet(kind.name)
+                kind.strike(*target)
             self._next(kind)
 
 
@@ -56,28 +61,28 @@ class Faults(Striking):
         super().__init__(world)
         self._network, self._server, self._observer = network, server, observer
         self._ttl = longest_ttl
-        self._processes, self._crash, self._leave = processes, crash, leave
+        self._processes = processes
         self.stepped = 0.0
         kinds = [
-            Kind("connection cut", 0.6, self._cut),
-            Kind("connection closed by the server", 0.3, self._kill),
-            Kind("half-open connection", 0.25, self._black_hole),
-            Kind("partition", 0.15, self._partition),
-            Kind("process stopped", 0.3, lambda: self._stop(suspend=False)),
-            Kind("machine suspended", 0.1, lambda: self._stop(suspend=True)),
-            Kind("crash", 0.2, lambda: self._crash_one(half_open=False)),
-            Kind("crash, half-open", 0.2, lambda: self._crash_one(half_open=True)),
-            Kind("process ended politely", 0.12, self._leave_one),
-            Kind("server stopped", 0.15, self._stop_server),
-            Kind("server restarted with its data", 0.08, lambda: self._restart(empty=False)),
-            Kind("wall clock of a process stepped", 0.2, self._step_client),
+            Kind("connection cut", 0.6, Wire.cut, self._wire),
+            Kind("connection closed by the server", 0.3, self._kill, self._wires),
+            Kind("half-open connection", 0.25, Wire.black_hole, self._wire),
+            Kind("partition", 0.15, lambda process: network.partition(process, self._length()), self._process),
+            Kind("process stopped", 0.3, self._stop, self._process),
+            Kind("machine suspended", 0.1, partial(self._stop, suspend=True), self._process),
+            Kind("crash", 0.2, lambda process: crash(process, False), self._process),
+            Kind("crash, half-open", 0.2, lambda process: crash(process, True), self._process),
+            Kind("process ended politely", 0.12, leave, self._process),
+            Kind("server stopped", 0.15, self._stop_server, lambda: None if server.stopped else ()),
+            Kind("server restarted with its data", 0.08, self._restart),
+            Kind("wall clock of a process stepped", 0.2, self._step_client, self._process),
         ]
         self._kinds = [kind for kind in kinds if world.chance(0.3)] if regime != "calm" else []
         if regime == "steps":
             self._kinds.append(Kind("server clock stepped", 0.3, self._step_server))
         elif regime == "loss":
-            self._kinds.append(Kind("server restarted empty", 0.15, lambda: self._restart(empty=True)))
-            self._kinds.append(Kind("FLUSHALL", 0.15, self._flush))
+            self._kinds.append(Kind("server restarted empty", 0.15, partial(self._restart, empty=True)))
+            self._kinds.append(Kind("FLUSHALL", 0.15, self._flush_data))
         calm = regime == "calm"
         network.weather = Weather(latency=world.rng.choice([0.0005, 0.005, 0.02])) if calm else self._weather()
         for kind in self._kinds:
@@ -85,7 +90,7 @@ class Faults(Striking):
 
     def stop_often(self) -> None:
         """Stop one process or another for about as long as a lease lasts, again and again."""
-        self._next(Kind("process stopped", 1.0, lambda: self._stop(suspend=False)))
+        self._next(Kind("process stopped", 1.0, self._stop, self._process))
 
     def heal(self) -> None:
         """End all faults: what was stopped goes on, what was held back comes."""
@@ -119,83 +124,53 @@ class Faults(Striking):
             script_flush=sometimes(0.1),
         )
 
-    def _one(self) -> Process | None:
+    def _process(self) -> tuple[Process] | None:
         processes = [process for process in self._processes() if not process.stopped]
-        return self._world.rng.choice(processes) if processes else None
+        return (self._world.rng.choice(processes),) if processes else None
+
+    def _wire(self) -> tuple[Wire] | None:
+        wires = list(self._network.wires)
+        return (self._world.rng.choice(wires),) if wires else None
+
+    def _wires(self) -> tuple[list[Wire]] | None:
+        """Return all or one, as CLIENT KILL TYPE normal or pubsub hits them, or of one."""
+        wires = list(self._network.wires)
+        if not wires:
+            return None
+        return (wires if self._world.chance(0.3) else [self._world.rng.choice(wires)],)
 
     def _length(self) -> float:
         return self._world.rng.choice([0.05, 0.5, 2.0]) * self._ttl * self._world.rng.random()
 
-    def _cut(self) -> None:
-        if self._network.wires:
-            self._world.meet("connection cut")
-            self._world.rng.choice(list(self._network.wires)).cut()
+    def _kill(self, wires: list[Wire]) -> None:
+        for wire in wires:
+            wire.closed_by_server()
 
-    def _kill(self) -> None:
-        """As by CLIENT KILL TYPE normal or pubsub, or of one."""
-        wires = list(self._network.wires)
-        if wires:
-            self._world.meet("connection closed by the server")
-            for wire in wires if self._world.chance(0.3) else [self._world.rng.choice(wires)]:
-                wire.closed_by_server()
-
-    def _black_hole(self) -> None:
-        if self._network.wires:
-            self._world.meet("half-open connection")
-            self._world.rng.choice(list(self._network.wires)).black_hole()
-
-    def _partition(self) -> None:
-        if (process := self._one()) is not None:
-            self._world.meet("partition")
-            self._network.partition(process, self._length())
-
-    def _stop(self, *, suspend: bool) -> None:
-        if (process := self._one()) is not None:
-            self._world.meet("machine suspended" if suspend else "process stopped")
-            process.stop(suspend=suspend)
-            self._world.after(self._length(), process.resume)
-
-    def _crash_one(self, *, half_open: bool) -> None:
-        if (process := self._one()) is not None:
-            self._world.meet("crash, half-open" if half_open else "crash")
-            self._crash(process, half_open)
-
-    def _leave_one(self) -> None:
-        if (process := self._one()) is not None:
-            self._world.meet("process ended politely")
-            self._leave(process)
+    def _stop(self, process: Process, *, suspend: bool = False) -> None:
+        process.stop(suspend=suspend)
+        self._world.after(self._length(), process.resume)
 
     def _stop_server(self) -> None:
-        if not self._server.stopped:
-            self._world.meet("server stopped")
-            self._server.stopped = True
-            self._world.after(self._length(), self._server.resume)
+        self._server.stopped = True
+        self._world.after(self._length(), self._server.resume)
 
-    def _restart(self, *, empty: bool) -> None:
+    def _restart(self, *, empty: bool = False) -> None:
         world, server = self._world, self._server
-        world.meet("server restarted empty" if empty else "server restarted with its data")
         server.resume()
         self._network.end_server()
         if empty:
             self._flush_data()
         world.after(world.rng.choice([0.01, 0.5, 2.0]) * world.rng.random(), setattr, server, "down", False)
 
-    def _flush(self) -> None:
-        self._world.meet("FLUSHALL")
-        self._flush_data()
-
     def _flush_data(self) -> None:
         self._server.flush_data()
         self._observer.forget()
 
     def _step_server(self) -> None:
-        self._world.meet("server clock stepped")
         seconds = self._world.rng.choice([0.1, 2.0, 60.0]) * self._world.rng.uniform(-1, 1)
         self._server.step(seconds)
         self.stepped += abs(seconds)
         self._observer.clock_steps_back = True
 
-    def _step_client(self) -> None:
-        if (process := self._one()) is not None:
-            self._world.meet("wall clock of a process stepped")
-            process.step_wall_clock(self._world.rng.uniform(-1000, 1000))
+    def _step_client(self, process: Process) -> None:
+        process.step_wall_clock(self._world.rng.uniform(-1000, 1000))

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import hiredis
+
 import aiolocks
 from aiolocks._redis.scripts import Script, load
 
@@ -18,6 +20,13 @@ def scripts() -> dict[bytes, Script]:
         script = load(name)
         found[script.sha] = found[script.source] = script
     return found
+
+
+def words_of(request: bytes) -> list[bytes]:
+    parser: Any = hiredis.Reader()  # its stub has no types for its arguments and results
+    parser.feed(request)
+    words: list[bytes] = parser.gets()
+    return words
 
 
 @final

@@ -4,7 +4,6 @@ The scripts and every command in them are run as fakeredis runs them; only compi
 per call, and replies leave as bytes.
 """
 
-from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha1
@@ -53,10 +52,9 @@ class _Lua:
         self.runtime: Any = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=True)
         self.caller: Any = None
         self.runtime.globals()[b"redis"] = self.runtime.table_from({b"call": self._call, b"pcall": self._pcall})
-        self.compiled = lru_cache(maxsize=256)(self._compile)
-
-    def _compile(self, script: bytes) -> Any:
-        return self.runtime.compile(b"local KEYS, ARGV = ...\n" + script)
+        self.compiled = lru_cache(maxsize=256)(
+            lambda script: self.runtime.compile(b"local KEYS, ARGV = ...\n" + script)
+        )
 
     def _call(self, op: bytes, *args: Any) -> Any:
         return self.caller.call_from_script(op, args)
@@ -93,8 +91,7 @@ class ServerSocket(FakeSocket):
         self.outlet = outlet
         self.channels = channels
         self.gone = False
-        self.asking = False
-        """The next request may be for a slot that is being moved here."""
+        self.asking = False  # whether the next request may be for a slot that is being moved here
         self.last: Any = None
 
     def put_response(self, msg: Any) -> None:
@@ -186,8 +183,7 @@ class Server:
         self.dirty: dict[int, tuple[ServerSocket, list[bytes]]] = {}
         self.down = False
         self.stopped = False
-        self.refusing = ""
-        """The error that every write gets for now."""
+        self.refusing = ""  # the error that every write gets for now
         self.gate: Node | None = None
         self._backlog: list[Callable[[], None]] = []
         self._sockets: dict[int, ServerSocket] = {}
@@ -289,8 +285,5 @@ class Server:
     def keys(self) -> dict[bytes, int]:
         """Return each key with the milliseconds it has left, -1 for one that has no end."""
         database = self.database()
-        left: dict[bytes, int] = defaultdict(int)
-        for key in list(database):
-            item = database[key]
-            left[key] = -1 if item.expireat is None else round(1000 * (item.expireat - database.time))
-        return dict(left)
+        ends = {key: database[key].expireat for key in list(database)}
+        return {key: -1 if end is None else round(1000 * (end - database.time)) for key, end in ends.items()}

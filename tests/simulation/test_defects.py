@@ -12,9 +12,6 @@ from tests.simulation.runner import find
 from tests.support.cases import marked
 from tests.support.garden import Garden, NotThere, markers
 
-# A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 SELDOM_MET = {
     "late-grant-not-released", "names-in-any-order", "parts-kept-after-failing", "renewal-from-the-reply",
 }  # fmt: skip

@@ -10,9 +10,6 @@ from tests.simulation.runner import command
 from tests.support.garden import Garden
 from tests.support.seeds import seed_of_run
 
-# A process that stops for good runs none of its destructors; in the simulation they run, in a loop that is closed.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 @pytest.mark.rest
 @pytest.mark.parametrize("seeds", [5, pytest.param(50, marks=pytest.mark.slow)])

@@ -16,9 +16,6 @@ from tests.simulation.runner import command, run_seeds
 from tests.support.cases import the_rest_slow
 from tests.support.seeds import seed_of_run
 
-# A process that crashes runs none of its destructors; in the simulation they run, in a loop that is closed.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 SEEDS = int(os.environ.get("AIOLOCKS_SEEDS", "300"))
 CORPUS = Path(__file__).with_name("corpus.txt")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from aiolocks.testing._resp import Scanner
 
 from .process import Process
+from .requests import words_of
 from .server import ServerSocket
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Wire:
         if self.socket.gone:
             return
         for message in self._scanner.feed(data):
-            self._pass_on(_words(message))
+            self._pass_on(words_of(message))
 
     def _pass_on(self, request: list[bytes]) -> None:
         if self._held is not None:
@@ -191,15 +192,8 @@ class Transport(asyncio.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
-
     def is_closing(self) -> bool:
         return self._closing
-
-    def is_reading(self) -> bool:
-        return not self._closing
 
     def pause_reading(self) -> None:
         pass
@@ -240,14 +234,3 @@ class Transport(asyncio.Transport):
             self._closed = True
             self._wire.network.wires.pop(self._wire, None)
             self._protocol.connection_lost(error)
-
-
-def _words(message: bytes) -> list[bytes]:
-    words: list[bytes] = []
-    at = message.index(b"\r\n") + 2
-    while at < len(message):
-        end = message.index(b"\r\n", at)
-        size = int(message[at + 1 : end])
-        words.append(message[end + 2 : end + 2 + size])
-        at = end + 4 + size
-    return words

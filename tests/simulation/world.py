@@ -43,7 +43,6 @@ class World:
         self.tracing = tracing
         self.trace: list[str] = []
         self.wall: Callable[[], float] = lambda: EPOCH + self.now
-        self.events = 0
         self._agenda: list[tuple[float, int, Action, tuple[Any, ...]]] = []
         self._sequence = itertools.count()
         self._tokens = random.Random(f"tokens of {seed}")
@@ -60,7 +59,6 @@ class World:
         agenda = self._agenda
         while agenda and agenda[0][0] <= until:
             self.now, _, action, args = heapq.heappop(agenda)
-            self.events += 1
             action(*args)
             if self.violations or (stop is not None and stop()):
                 return

@@ -71,29 +71,19 @@ class Browser:
 def browser(chromium: str) -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(prefix="aiolocks-browser-", ignore_cleanup_errors=True) as folder:
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-        process = subprocess.Popen(
-            [chromium, *options, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"],
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=dies_with_us(),
-        )
-        try:
-            assert process.stderr is not None
-            place = next(line for line in process.stderr if line.startswith("DevTools listening on ")).split()[-1]
-            with connect(place, max_size=None) as whole:
-                whole.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
-                [page] = [
-                    target["targetId"]
-                    for target in json.loads(whole.recv(WITHIN))["result"]["targetInfos"]
-                    if target["type"] == "page"
-                ]
-            with connect(f"{place.rpartition('/devtools/')[0]}/devtools/page/{page}", max_size=None) as tab:
-                yield Browser(tab)
-        finally:
-            process.kill()
-            process.wait()
-            if process.stderr is not None:
-                process.stderr.close()
+        command = [chromium, *options, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=dies_with_us()) as process:
+            try:
+                assert process.stderr is not None
+                place = next(line for line in process.stderr if line.startswith("DevTools listening on ")).split()[-1]
+                with connect(place, max_size=None) as whole:
+                    whole.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
+                    targets = json.loads(whole.recv(WITHIN))["result"]["targetInfos"]
+                [page] = [target["targetId"] for target in targets if target["type"] == "page"]
+                with connect(f"{place.rpartition('/devtools/')[0]}/devtools/page/{page}", max_size=None) as tab:
+                    yield Browser(tab)
+            finally:
+                process.kill()
 
 
 def axe() -> str | None:

@@ -4,12 +4,11 @@ It passes all other requests and answers unchanged. It knows only plain RESP 2 a
 """
 
 import asyncio
+from contextlib import closing, suppress
 from functools import cache
-from typing import Any, Self, final
+from typing import Self, final
 
-import hiredis
-
-from tests.simulation.requests import scripts
+from tests.simulation.requests import scripts, words_of
 from tests.support.inside import Pairing, Scanner
 
 ODD = {
@@ -74,48 +73,33 @@ class OddAnswers:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self.connections += 1
-        try:
+        pairing, scanner = Pairing(), Scanner()
+        with closing(writer), suppress(ConnectionError, asyncio.CancelledError):
             upstream, to_server = await asyncio.open_unix_connection(self._path)
-        except BaseException:
-            writer.close()
-            self._tasks.discard(task)
-            raise
-        pairing = Pairing()
-        answers = asyncio.ensure_future(self._answer(upstream, writer, pairing))
-        try:
-            scanner = Scanner()
-            while chunk := await reader.read(65536):
-                for request in scanner.feed(chunk):
-                    pairing.ask(request)
-                    to_server.write(request)
-        except (ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            answers.cancel()
-            to_server.close()
-            writer.close()
-            self._tasks.discard(task)
+            answers = asyncio.ensure_future(self._answer(upstream, writer, pairing))
+            try:
+                while chunk := await reader.read(65536):
+                    for request in scanner.feed(chunk):
+                        pairing.ask(request)
+                        to_server.write(request)
+            finally:
+                answers.cancel()
+                to_server.close()
 
     async def _answer(self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, pairing: Pairing) -> None:
         scanner = Scanner()
         while chunk := await upstream.read(65536):
             for reply in scanner.feed(chunk):
                 request = pairing.answer(reply)
-                what = "" if request is None else name_of(_words(request))
+                what = "" if request is None else name_of(words_of(request))
                 self.asked[what] = self.asked.get(what, 0) + 1
                 writer.write(self.instead.get(what, reply))
         writer.close()
 
 
 _known = cache(scripts)
-
-
-def _words(request: bytes) -> list[bytes]:
-    parser: Any = hiredis.Reader()  # its stub has no types for its arguments and results
-    parser.feed(request)
-    words: list[bytes] = parser.gets()
-    return words
 
 
 def name_of(words: list[bytes]) -> str:

@@ -79,9 +79,7 @@ _made: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, str
 _made = weakref.WeakKeyDictionary()
 
 
-def of_asyncio(
-    make: "Callable[[], asyncio.Lock | asyncio.Semaphore]", places: int, client: Redis, name: str
-) -> OfAsyncio:
+def of_asyncio(make: "Callable[[], asyncio.Lock | asyncio.Semaphore]", places: int, client: Redis, name: str) -> Any:
     """Return the object for *name*: one in each loop, as all of ours have one lock on the server."""
     names = _made.setdefault(asyncio.get_running_loop(), {})
     if (make, name) not in names:
@@ -89,17 +87,10 @@ def of_asyncio(
     return names[make, name]
 
 
-def row_of_asyncio(
-    name: str, kind_name: str, make: "Callable[[], asyncio.Lock | asyncio.Semaphore]", places: int = 1
-) -> Row:
-    made: Callable[..., Any] = partial(of_asyncio, make, places)
-    return Row(name, kind_name, made, places=places)
-
-
 OF_ASYNCIO = (
-    row_of_asyncio("asyncio.Lock", "lock", asyncio.Lock),
-    row_of_asyncio("asyncio.Semaphore", "semaphore", asyncio.Semaphore),
-    row_of_asyncio("asyncio.Semaphore of 3", "semaphore", partial(asyncio.Semaphore, 3), places=3),
+    Row("asyncio.Lock", "lock", partial(of_asyncio, asyncio.Lock, 1)),
+    Row("asyncio.Semaphore", "semaphore", partial(of_asyncio, asyncio.Semaphore, 1)),
+    Row("asyncio.Semaphore of 3", "semaphore", partial(of_asyncio, partial(asyncio.Semaphore, 3), 3), places=3),
 )
 
 

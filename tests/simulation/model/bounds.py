@@ -4,7 +4,7 @@ Each looks at one part of the protocol in depth: all at once would be too many s
 where the larger sizes say so, and three sessions have no late messages.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .checker import Bounds
 
@@ -43,35 +43,26 @@ LARGE: dict[str, Bounds] = {
 """For the night."""
 
 
-@dataclass(frozen=True, slots=True)
-class Defect:
-    """A change of the protocol, and the property that it breaks within these bounds."""
-
-    breaks: str
-    bounds: Bounds
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", replace(self.bounds, holds=(self.breaks,)))
-
-
-DEFECTS: dict[str, Defect] = {
-    "validity from the reply": Defect("Mutex", Bounds((1, 2), (1, 1), delays=1)),
-    "renewal from the reply": Defect("Mutex", Bounds((1, 2), (3, 3), ("renew",), delays=1)),
-    "no local deadline": Defect("Mutex", Bounds((1, 2), (1, 1))),
-    "counted from arrival": Defect("Mutex", Bounds((1, 2, 3), (1, 1, 1), delays=1)),
-    "counted from another's re-check": Defect("Mutex", Bounds((1, 2, 3), (2, 2, 2), delays=1)),
-    "no tombstone": Defect("NoOrphan", Bounds((1, 2), (1, 1), LINK, faults=1)),
-    "release without compare": Defect("Mutex", Bounds((1, 2, 3), (1, 1, 1))),
-    "renewal re-creates": Defect("NoOrphan", Bounds((1,), (2,), ("renew", "break"), faults=1)),
-    "renewal shortens": Defect("Mutex", Bounds((1, 2), (2, 2), ("renew", "renew for longer"))),
-    "fence by INCR": Defect("Fences", Bounds((1, 2), (1, 1), ("wipe",), faults=1)),
-    "no re-check after subscribing": Defect("Prompt", Bounds((1, 2), (1, 1), ("subscribe",))),
-    "no re-check": Defect("NobodyForgotten", Bounds((1, 2), (1, 1), ("lose notice",), faults=1)),
-    "unknown is ignored": Defect("NobodyForgotten", Bounds((1, 2), (1, 1), ("forget",), faults=1)),
-    "PUBLISH count": Defect("Mutex", Bounds((1, 2, 3), (1, 1, 1), ("subscribed elsewhere",), faults=1)),
-    "releaser's ttl": Defect("Mutex", Bounds((1, 2, 3), (1, 2, 2))),
-    "stale notices believed": Defect("Mutex", Bounds((1, 2, 3), (1, 1, 1), delays=1)),
-    "re-check creates": Defect("NoOrphan", Bounds((1, 2), (1, 1), LINK, faults=1)),
-    "barging": Defect("Fifo", Bounds((1, 2, 3), (1, 1, 1))),
+_DEFECTS: dict[str, tuple[str, Bounds]] = {
+    "validity from the reply": ("Mutex", Bounds((1, 2), (1, 1), delays=1)),
+    "renewal from the reply": ("Mutex", Bounds((1, 2), (3, 3), ("renew",), delays=1)),
+    "no local deadline": ("Mutex", Bounds((1, 2), (1, 1))),
+    "counted from arrival": ("Mutex", Bounds((1, 2, 3), (1, 1, 1), delays=1)),
+    "counted from another's re-check": ("Mutex", Bounds((1, 2, 3), (2, 2, 2), delays=1)),
+    "no tombstone": ("NoOrphan", Bounds((1, 2), (1, 1), LINK, faults=1)),
+    "release without compare": ("Mutex", Bounds((1, 2, 3), (1, 1, 1))),
+    "renewal re-creates": ("NoOrphan", Bounds((1,), (2,), ("renew", "break"), faults=1)),
+    "renewal shortens": ("Mutex", Bounds((1, 2), (2, 2), ("renew", "renew for longer"))),
+    "fence by INCR": ("Fences", Bounds((1, 2), (1, 1), ("wipe",), faults=1)),
+    "no re-check after subscribing": ("Prompt", Bounds((1, 2), (1, 1), ("subscribe",))),
+    "no re-check": ("NobodyForgotten", Bounds((1, 2), (1, 1), ("lose notice",), faults=1)),
+    "unknown is ignored": ("NobodyForgotten", Bounds((1, 2), (1, 1), ("forget",), faults=1)),
+    "PUBLISH count": ("Mutex", Bounds((1, 2, 3), (1, 1, 1), ("subscribed elsewhere",), faults=1)),
+    "releaser's ttl": ("Mutex", Bounds((1, 2, 3), (1, 2, 2))),
+    "stale notices believed": ("Mutex", Bounds((1, 2, 3), (1, 1, 1), delays=1)),
+    "re-check creates": ("NoOrphan", Bounds((1, 2), (1, 1), LINK, faults=1)),
+    "barging": ("Fifo", Bounds((1, 2, 3), (1, 1, 1))),
 }
-"""By the name that Scripts.tla and Client.tla ask `Broken` about."""
+
+DEFECTS = {name: replace(bounds, holds=(breaks,)) for name, (breaks, bounds) in _DEFECTS.items()}
+"""By the name that Scripts.tla and Client.tla ask `Broken` about: the bounds within which one property is broken."""

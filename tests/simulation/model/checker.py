@@ -46,7 +46,6 @@ class Outcome:
     steps: tuple[str, ...]
     """The actions that led there."""
     distinct: int
-    generated: int
     depth: int
     seconds: float
     met: frozenset[str]
@@ -124,28 +123,21 @@ def _configuration(bounds: Bounds, variant: str) -> str:
 
 
 def _read(bounds: Bounds, status: int, text: str, seconds: float) -> Outcome:
-    counts = re.search(r"^(\d+) states generated, (\d+) distinct states found", text, re.M)
+    counts = re.search(r"^\d+ states generated, (\d+) distinct states found", text, re.M)
     if status not in (0, _SAFETY_VIOLATED, _LIVENESS_VIOLATED) or counts is None:
         raise CheckerError(text)
     violated = None
     if status != 0:
         named = re.search(r"^Error: (?:Invariant|Action property) (\w+) is violated", text, re.M)
         violated = named[1] if named else " or ".join(set(bounds.holds) - set(SAFETY))  # it does not name the others
+    actions_taken = re.findall(r"^<(\w+) line .*>: \d+:[1-9]\d*$", text, re.M)
     depth = re.search(r"depth of the complete state graph search is (\d+)", text)
     return Outcome(
         violated=violated,
         steps=tuple(re.findall(r"^State \d+: <(\w+)", text, re.M)),
-        distinct=int(counts[2]),
-        generated=int(counts[1]),
+        distinct=int(counts[1]),
         depth=int(depth[1]) if depth else 0,
         seconds=seconds,
-        met=_met(text),
+        met=frozenset(re.findall(r'^<<"met", "(.+)">>$', text, re.M)) | set(actions_taken),
         text=text,
     )
-
-
-def _met(text: str) -> frozenset[str]:
-    """Return what was marked with `Met`, and the actions that were taken."""
-    marks = re.findall(r'^<<"met", "(.+)">>$', text, re.M)
-    actions = re.findall(r"^<(\w+) line .*>: \d+:[1-9]\d*$", text, re.M)
-    return frozenset([*marks, *actions])

@@ -9,9 +9,6 @@ from aiolocks._core.keys import slot_of
 from tests.simulation.cluster_faults import NO_REPLICAS, READ_ONLY
 from tests.simulation.rules.scene import Scene
 
-# A process that the simulation ends has coroutines destroyed in a loop that is closed.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 def test_a_lease_counts_from_before_its_grant_though_its_notice_is_late(scene: Scene) -> None:
     """P1: a re-check for another name, which is answered meanwhile, says nothing of it."""
