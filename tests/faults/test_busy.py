@@ -187,7 +187,7 @@ async def test_a_waiter_keeps_its_place_and_its_turn_while_a_script_keeps_redis_
 
 
 @pytest.mark.parametrize("how", ["try_acquire", "timeout 0", "several", "upgrade"])
-async def test_a_caller_that_asks_once_learns_at_once_that_redis_is_busy(
+async def test_a_caller_that_asks_once_hears_that_redis_is_busy(
     own_server: RedisServer, client: Redis, how: str
 ) -> None:
     lock = Lock(client, "orders", ttl=TTL)
@@ -269,7 +269,7 @@ async def clients(three: list[RedisServer]) -> AsyncIterator[list[Redis]]:
         await client.aclose()
 
 
-async def test_a_quorum_rides_out_scripts_on_a_majority_of_its_servers(
+async def test_a_quorum_rides_out_scripts_on_most_of_its_servers(
     three: list[RedisServer], clients: list[Redis]
 ) -> None:
     lock = Redlock(clients, "orders", ttl=TTL)

@@ -134,9 +134,7 @@ async def waiting_at_an_open_slot(
         await asyncio.wait(waiting)
 
 
-async def test_a_node_comes_with_the_slot_of_a_busy_lock_and_goes_again(
-    cluster: ClusterSet, client: Any, other: Any
-) -> None:
+async def test_a_node_comes_with_the_slot_of_a_busy_lock_and_goes(cluster: ClusterSet, client: Any, other: Any) -> None:
     old = cluster.primary_of(SLOT)
     async with turns(locks_of(client, other)) as busy:
         new = await asyncio.to_thread(cluster.add_primary)
@@ -182,9 +180,7 @@ def set_user(cluster: ClusterSet, name: str, *but: str) -> None:
         operator.execute_command("ACL", "SETUSER", name, "reset", "on", ">secret", *rights, *but)
 
 
-async def test_a_multilock_of_names_on_all_nodes_outlives_one_of_them(
-    cluster: ClusterSet, client: Any, other: Any
-) -> None:
+async def test_a_multilock_of_names_on_all_nodes_outlives_a_node(cluster: ClusterSet, client: Any, other: Any) -> None:
     names = ["orders", *(f"account:{number}" for number in range(8))]
     keys = {name: f"aiolocks:multi:{{{name}}}" for name in names}
     nodes = {await asyncio.to_thread(cluster.node_of, key) for key in keys.values()}

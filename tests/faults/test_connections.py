@@ -33,7 +33,7 @@ async def repeatedly(act: Callable[[], Awaitable[object]], pause: float, seconds
 
 
 @pytest.mark.parametrize("which", ["normal", "pubsub"])
-async def test_locks_make_progress_while_connections_are_killed_every_50_ms(
+async def test_locks_go_on_while_connections_are_killed_every_50_ms(
     redis: Redis, server: RedisServer, which: str
 ) -> None:
     """F11: CLIENT KILL of one type and the other."""

@@ -44,9 +44,7 @@ def start(redis_url: str, log: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
-async def test_the_next_waiter_has_the_name_of_a_killed_holder_within_its_ttl(
-    redis: Redis, redis_url: str, kind: Kind
-) -> None:
+async def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(redis: Redis, redis_url: str, kind: Kind) -> None:
     """F8: SIGKILL of the holder."""
     made = f"locks.lock('orphaned', ttl={TTL})" if kind is Lock else f"locks.semaphore('orphaned', 1, ttl={TTL})"
     mine = make(kind, redis, "orphaned", ttl=TTL)
@@ -117,7 +115,7 @@ async def test_a_stopped_process_with_ten_waiters_costs_one_lease_in_all(
     assert check_exclusion(records) == []
 
 
-async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_the_resource_refuses_its_write(
+async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_its_write_is_refused(
     redis: Redis, start: Start
 ) -> None:
     """F7: SIGSTOP between its check and its write."""

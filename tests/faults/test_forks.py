@@ -45,9 +45,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_the_parent_keeps_its_lease_and_a_child_that_outlives_it_does_not(
-    server: RedisServer, kind: str, watchdog: str
-) -> None:
+def test_the_parent_keeps_its_lease_and_a_longer_child_does_not(server: RedisServer, kind: str, watchdog: str) -> None:
     """F21: once the parent is dead, the child with its copies of the connections renews nothing."""
     with (
         spawn("-c", RENEWS, server.url, kind, watchdog, str(TTL)) as parent,

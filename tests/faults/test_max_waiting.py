@@ -71,9 +71,7 @@ async def test_a_caller_that_is_cancelled_before_its_reply_leaves_nothing(
     await wait_until_only_residue(redis, within=1.0)
 
 
-async def test_a_name_that_is_granted_after_it_was_refused_is_kept(
-    redis: Redis, client: Redis, proxy: FaultProxy
-) -> None:
+async def test_a_name_granted_after_it_was_refused_is_kept(redis: Redis, client: Redis, proxy: FaultProxy) -> None:
     """P7: its queue began with dead sessions, more than one script looks at (W21), so the first answer was "full"."""
     lock = MultiLock(client, ["a", "b"], ttl=20, max_waiting=0)
     async with lock:

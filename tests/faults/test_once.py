@@ -114,9 +114,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_runner_that_stood_still_for_longer_than_its_lease_publishes_nothing(
-    redis: Redis, redis_url: str
-) -> None:
+async def test_a_runner_that_stood_still_longer_than_its_lease_publishes_nothing(redis: Redis, redis_url: str) -> None:
     once = Once(redis, NAME, keep=60, ttl=TTL)
     with spawn("-c", RUNNER, redis_url, "0.5") as runner:
         assert await runner.says() == "runs"

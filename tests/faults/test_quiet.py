@@ -85,9 +85,7 @@ with asyncio.Runner(loop_factory=factory) as runner:
 
 @pytest.mark.parametrize("loop", LOOPS[:2])
 @pytest.mark.parametrize("when", ["between", "inside"])
-def test_a_program_that_closes_its_generators_early_goes_on_with_locks(
-    server: RedisServer, when: str, loop: str
-) -> None:
+def test_a_program_that_closes_generators_early_goes_on_with_locks(server: RedisServer, when: str, loop: str) -> None:
     """And keeps what it holds."""
     assert printed("-X", "dev", "-W", "error", "-c", EARLY, server.url, when, loop) == ""
 

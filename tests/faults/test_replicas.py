@@ -63,9 +63,7 @@ async def nothing_held(client: Redis, row: Row, name: str) -> bool:
 
 
 @each_kind
-async def test_a_lease_is_not_had_before_the_replica_has_it_and_nothing_stays_behind(
-    pair: Replicated, row: Row
-) -> None:
+async def test_a_lease_is_not_had_before_the_replica_has_it_and_nothing_stays(pair: Replicated, row: Row) -> None:
     tasks, leftovers = asyncio.all_tasks(), Leftovers(pair.primary)
     async with Redis.from_url(pair.primary.url) as client, Redis.from_url(pair.replica.url) as replica:
         lock = row.make(client, "late", replicas=1)
@@ -102,9 +100,7 @@ async def test_a_share_of_the_replicas_counts_the_connected_replicas(
 
 
 @pytest.mark.parametrize("share", ["majority", "all"])
-async def test_where_no_replica_is_connected_none_is_waited_for(
-    redis: Redis, share: Literal["majority", "all"]
-) -> None:
+async def test_where_no_replica_is_connected_none_is_awaited(redis: Redis, share: Literal["majority", "all"]) -> None:
     async with Lock(redis, "alone", replicas=share) as lease:
         assert lease.held
 
@@ -124,7 +120,7 @@ async def test_a_lease_that_the_replica_does_not_get_is_undone_with_all_that_bel
 
 
 @each_kind
-async def test_waiting_for_replicas_takes_no_longer_than_the_caller_waits(
+async def test_replicas_are_waited_for_no_longer_than_the_caller_waits(
     pair: Replicated, client: Redis, row: Row
 ) -> None:
     lock = row.make(client, "in time", replicas=1, ttl=30)
@@ -153,9 +149,7 @@ async def test_a_part_handed_over_is_not_had_before_the_replica_has_it_and_is_un
         assert not await several.locked()
 
 
-async def test_an_upgrade_that_the_replica_does_not_get_leaves_the_lease_as_it_was(
-    pair: Replicated, client: Redis
-) -> None:
+async def test_an_upgrade_that_no_replica_gets_leaves_the_lease_as_it_was(pair: Replicated, client: Redis) -> None:
     async def reader_admitted() -> bool:
         lease = await RWLock(client, "upgraded").read.try_acquire()
         return lease is not None and await lease.release()
@@ -186,9 +180,7 @@ async def test_a_caller_that_waits_for_a_missing_replica_holds_up_no_other_calle
             await task
 
 
-async def test_a_caller_that_gives_up_while_it_waits_for_replicas_leaves_nothing_held(
-    pair: Replicated, client: Redis
-) -> None:
+async def test_a_caller_that_gives_up_waiting_for_replicas_leaves_nothing_held(pair: Replicated, client: Redis) -> None:
     lock = Lock(client, "given up", replicas=1, ttl=30)
     with pair.standing_still():
         with pytest.raises(TimeoutError):

@@ -67,9 +67,7 @@ async def test_a_step_forward_is_a_loss_at_the_next_renewal_and_a_late_write_is_
 
 
 @kinds
-async def test_fencing_tokens_rise_whichever_way_the_clock_is_stepped(
-    clock: ServerClock, own: Redis, kind: Kind
-) -> None:
+async def test_fencing_tokens_rise_whichever_way_the_clock_steps(clock: ServerClock, own: Redis, kind: Kind) -> None:
     """F16, P8: the last one is remembered, so a clock behind it does no harm."""
     fences: list[int] = []
     for seconds in (0, STEP, -2 * STEP, STEP, -STEP, 2 * STEP):
@@ -81,7 +79,7 @@ async def test_fencing_tokens_rise_whichever_way_the_clock_is_stepped(
 
 
 @kinds
-async def test_after_a_step_back_a_wait_is_bounded_by_the_caller(
+async def test_after_a_step_back_the_caller_bounds_waits(
     clock: ServerClock, own: Redis, other: Redis, kind: Kind
 ) -> None:
     """F16: the lease of a dead holder lasts a minute longer. A semaphore's does not: no score can be that far ahead."""

@@ -87,7 +87,7 @@ async def holding(client: Redis) -> tuple["asyncio.Task[float]", Lease]:
     return asyncio.create_task(body()), lease
 
 
-async def test_where_a_primary_must_have_replicas_its_holder_is_stopped_before_the_next_begins(
+async def test_where_a_primary_needs_replicas_its_holder_is_stopped_before_the_next_begins(
     split_set: SentinelSet,
 ) -> None:
     for server in split_set.servers:
@@ -108,7 +108,7 @@ async def test_where_a_primary_must_have_replicas_its_holder_is_stopped_before_t
             assert_within(await holder - parted, 1 + 1 + TTL + SLACK * 0.2 + lag.worst)
 
 
-async def test_where_it_need_not_two_hold_until_the_split_ends_and_then_the_first_is_stopped(
+async def test_where_it_need_not_two_hold_until_the_split_ends_and_the_first_is_stopped(
     split_set: SentinelSet,
 ) -> None:
     """L3, as README and `doctor` say it: without end."""

@@ -87,7 +87,7 @@ say("parent:", mine == command_of(locks, "CLIENT", "ID"), lock.locked())
 """
 
 
-def test_a_child_forked_in_a_block_has_a_loop_and_connections_of_its_own_and_takes_no_lease_along(
+def test_a_child_forked_in_a_block_has_a_loop_and_connections_of_its_own_and_no_lease(
     redis_url: str,
 ) -> None:
     assert program(redis_url, IN_A_BLOCK).splitlines() == [
@@ -381,7 +381,7 @@ say("exits")
 
 
 @pytest.mark.parametrize("resigns", ["", "in_daemon(election.resign); time.sleep(0.1)"])
-def test_an_exit_while_threads_lead_run_and_wait_is_quick_and_silent(
+def test_an_exit_as_threads_lead_run_and_wait_is_quiet_and_quick(
     redis_url: str, locks: LockManager, resigns: str
 ) -> None:
     with spawn("-X", "dev", "-W", "error", "-c", BEFORE + HEAD + ENDS.format(resigns=resigns), redis_url) as worker:

@@ -23,7 +23,7 @@ async def stock(proxy: FaultProxy) -> AsyncIterator[Versioned]:
         yield Versioned(client, KEY)
 
 
-async def test_a_write_whose_answer_is_lost_is_no_conflict(
+async def test_a_write_with_no_answer_is_no_conflict(
     redis: Redis, stock: Versioned, proxy: FaultProxy, how: Loss
 ) -> None:
     _, version = await stock.read()

@@ -44,7 +44,7 @@ async def test_a_loop_that_acquires_or_releases_stays_awake_for_the_reply(
         assert before < acquired < turns()
 
 
-async def test_a_waiter_that_joins_others_sleeps(
+async def test_one_that_joins_waiters_sleeps(
     server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It will wait for its turn, and that is not about to come."""

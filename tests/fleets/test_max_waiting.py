@@ -46,9 +46,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_of_two_hundred_handlers_twenty_wait_and_the_others_are_answered_at_once(
-    redis: Redis, redis_url: str
-) -> None:
+async def test_of_200_handlers_twenty_wait_and_the_others_are_answered_at_once(redis: Redis, redis_url: str) -> None:
     with ExitStack() as stack:
         arguments = ("-c", HANDLER, redis_url, str(HANDLERS), str(MAX_WAITING))
         workers = [stack.enter_context(spawn(*arguments)) for _ in range(PROCESSES)]

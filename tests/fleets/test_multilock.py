@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("AIOLOCKS_FLEET_SECONDS", "4"))
 
 
 @pytest.mark.timeout(120)
-def test_eight_processes_with_random_names_never_deadlock_and_exclude_each_other_by_name(
+def test_eight_processes_with_random_names_exclude_each_other_and_never_deadlock(
     redis_url: str, tmp_path: Path
 ) -> None:
     seed = seeds.seed_of_run()

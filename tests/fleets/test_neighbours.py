@@ -190,9 +190,7 @@ def test_waiters_of_two_versions_are_served_in_the_order_in_which_they_asked(
     assert_free(kind, name, first, second)
 
 
-def test_locks_of_the_plain_kind_of_two_versions_exclude_each_other_in_order(
-    first: Peer, second: Peer, name: str
-) -> None:
+def test_plain_locks_of_two_versions_exclude_each_other_in_order(first: Peer, second: Peer, name: str) -> None:
     lease = first("plain_acquire", name)
     turns = []
     for asking in (second, first, second, second, first, first):
@@ -253,9 +251,7 @@ def test_an_upgrade_waits_for_readers_of_the_other_version_and_a_downgrade_lets_
     assert_free("write lock", name, first, second)
 
 
-def test_a_heavy_waiter_of_one_version_is_not_passed_by_light_ones_of_the_other(
-    first: Peer, second: Peer, name: str
-) -> None:
+def test_a_heavy_waiter_of_one_version_is_not_passed_by_light_ones(first: Peer, second: Peer, name: str) -> None:
     make_reachable(second, first, "lock", name)
     leases = [first("acquire", "permits", name)[0], first("acquire", "permits", name)[0]]
     heavy = second.ask("turn", "permits", name, permits=3)
@@ -280,7 +276,7 @@ def test_a_limit_that_one_version_sets_is_in_force_for_the_other(first: Peer, se
     assert first("release", another)
 
 
-def test_busy_processes_of_two_versions_never_meet_in_any_kind_of_lock_and_all_go_on(
+def test_busy_processes_of_two_versions_never_meet_in_a_lock_and_all_go_on(
     first: Peer, second: Peer, name: str
 ) -> None:
     names = {kind: (f"{name} {kind}", 1) for kind in EXCLUSIVE}
@@ -387,7 +383,7 @@ def test_a_min_hold_of_one_version_keeps_the_other_out_until_it_is_over(first: P
         assert_within((later - began) / 1e9, 0.6 + 0.5 * SLACK, kind)
 
 
-def test_the_older_version_goes_by_a_pinned_limit_and_its_own_declaration_ends_the_pin(
+def test_the_older_version_goes_by_a_pinned_limit_and_its_declaration_ends_it(
     older: Peer, newer: Peer, name: str
 ) -> None:
     lease, _ = older("acquire", "permits", name)
@@ -408,9 +404,7 @@ def test_the_older_version_goes_by_a_pinned_limit_and_its_own_declaration_ends_t
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
 
 
-def test_a_pause_of_the_newer_version_stops_the_older_one_too_which_may_end_it(
-    older: Peer, newer: Peer, name: str
-) -> None:
+def test_a_pause_of_the_newer_version_stops_the_older_too_which_may_end_it(older: Peer, newer: Peer, name: str) -> None:
     """Its holders go on, and its waiters go first when the pause ends, or is ended."""
     lease, _ = older("acquire", "permits", name, ttl=1.0)
     began = time.monotonic()
@@ -437,7 +431,7 @@ def test_a_pause_of_the_newer_version_stops_the_older_one_too_which_may_end_it(
 
 
 @pytest.mark.parametrize("kind", [_CALLED[name] for name in kinds_where(lambda kind: kind.guards and not kind.several)])
-def test_a_guard_of_one_version_is_refused_once_the_other_has_the_lease(
+def test_a_guard_of_one_version_is_refused_once_the_other_holds(
     first: Peer, second: Peer, kind: str, name: str
 ) -> None:
     lease, _ = first("acquire", kind, name)
@@ -450,9 +444,7 @@ def test_a_guard_of_one_version_is_refused_once_the_other_has_the_lease(
     assert second("release", adopted)
 
 
-def test_a_value_that_two_versions_write_loses_no_write_and_takes_no_late_one(
-    first: Peer, second: Peer, name: str
-) -> None:
+def test_a_value_that_two_versions_write_loses_none_and_takes_no_late_one(first: Peer, second: Peer, name: str) -> None:
     value, version = first("read", name)
     assert value is None
     written = first("write", name, "1", version)

@@ -37,9 +37,7 @@ async def seconds_until_all_are_free(url: str) -> float:
 
 
 @pytest.mark.timeout(180)
-def test_fifty_processes_with_random_kills_never_exceed_the_limit_and_all_permits_come_back(
-    redis_url: str, tmp_path: Path
-) -> None:
+def test_fifty_processes_with_random_kills_never_exceed_the_limit_and_lose_none(redis_url: str, tmp_path: Path) -> None:
     """F8 for permits."""
     dice = random.Random(seeds.seed_of_run())
     log = tmp_path / "log"

@@ -113,9 +113,7 @@ async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Mak
 
 @either_way
 @every_row
-async def test_a_wait_that_is_too_long_is_an_error_that_says_all_about_it_and_leaves_nothing_behind(
-    make: Make, ask: Ask
-) -> None:
+async def test_a_wait_that_is_too_long_is_an_error_that_says_all_of_it_and_leaves_nothing(make: Make, ask: Ask) -> None:
     holders = await make.fill()
     with pytest.raises(AcquireTimeoutError) as caught:
         await ask(make(), SOON)
@@ -142,7 +140,7 @@ async def test_a_timeout_of_zero_asks_once_and_never_queues(make: Make, ask: Ask
 
 
 @either_way
-async def test_a_timeout_that_is_left_out_means_the_acquire_timeout_and_an_explicit_none_waits_longer(
+async def test_a_timeout_left_out_means_the_acquire_timeout_and_an_explicit_none_waits_longer(
     make: Make, ask: Ask
 ) -> None:
     (holder,) = await make.fill()

@@ -23,7 +23,7 @@ def pending_cancellations() -> int:
     return task.cancelling()
 
 
-async def test_a_loss_within_a_group_and_timeouts_that_do_not_fire_is_a_loss_and_leaves_no_cancellation_behind(
+async def test_a_loss_within_a_group_and_timeouts_that_do_not_fire_leaves_no_cancellation_behind(
     make: Make,
 ) -> None:
     with pytest.raises(LeaseLostError):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @exclusive_rows
-async def test_a_release_that_ended_a_live_lease_says_true_and_any_other_says_false_and_does_no_harm(
+async def test_a_release_of_a_live_lease_says_true_and_any_other_says_false_and_does_no_harm(
     make: Make,
 ) -> None:
     lease = await make().acquire()
@@ -92,9 +92,7 @@ async def test_a_lease_knows_by_the_clock_that_it_ended_while_the_loop_was_block
 
 
 @pytest.mark.parametrize(("ttl", "renewed"), [(SHORT, 30), (30, SHORT)], ids=["extends", "never shortens"])
-async def test_after_a_renewal_by_hand_a_lease_lasts_for_the_longer_of_both_times(
-    make: Make, ttl: float, renewed: float
-) -> None:
+async def test_after_a_renewal_by_hand_a_lease_lasts_the_longer_time(make: Make, ttl: float, renewed: float) -> None:
     lease = await make(ttl=ttl, renew=ttl > renewed).acquire()
     assert await lease.renew(renewed) is True
     assert lease.remaining() > 20

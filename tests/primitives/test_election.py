@@ -163,7 +163,7 @@ async def test_a_loss_cancels_lead_and_the_same_process_stands_again(
     assert len(caplog.records) == 3, [record.getMessage() for record in caplog.records]
 
 
-async def test_a_scope_catches_its_cancellation_also_if_lead_swallows_it_until_the_lease_is_lost(
+async def test_a_scope_catches_its_cancellation_if_lead_swallows_it_until_the_lease_is_lost(
     election: Election,
 ) -> None:
     """P12."""
@@ -198,9 +198,7 @@ async def test_an_exception_that_answers_a_loss_leaves_run(election: Election) -
             await task
 
 
-async def test_the_loss_of_another_lock_is_an_exception_of_lead_while_it_leads(
-    election: Election, client: Redis
-) -> None:
+async def test_the_loss_of_another_lock_is_an_exception_of_lead_as_it_leads(election: Election, client: Redis) -> None:
     async def lead(lease: Lease) -> None:
         async with Lock(client, "another") as inner:
             lose(inner)

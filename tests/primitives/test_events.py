@@ -77,9 +77,7 @@ async def test_a_block_and_a_lease_by_hand_are_acquired_and_released(make: Make,
     of_one_lease(heard, lease, make)
 
 
-async def test_a_lease_whose_release_is_not_waited_for_is_released_when_that_is_answered(
-    make: Make, heard: Heard
-) -> None:
+async def test_a_lease_whose_release_is_not_awaited_is_released_when_that_is_answered(make: Make, heard: Heard) -> None:
     async with make(wait_release=False):
         pass
     await until(heard, "released")

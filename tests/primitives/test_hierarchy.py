@@ -196,9 +196,7 @@ async def test_no_incompatible_pair_is_ever_held_together(client: Redis, seed: i
 
 @pytest.mark.rest
 @pytest.mark.parametrize("seed", the_rest_slow(range(3), quick=1))
-async def test_tasks_that_take_several_paths_in_one_order_never_wait_for_each_other_for_ever(
-    client: Redis, seed: int
-) -> None:
+async def test_tasks_that_take_paths_in_one_order_never_wait_for_each_other_for_ever(client: Redis, seed: int) -> None:
     """One order: a path before those below it, these before its next neighbour."""
     chance = random.Random(seed)
     paths = ["a", *(path for table in "bc" for path in (f"a/{table}", *(f"a/{table}/{row}" for row in "123")))]

@@ -218,9 +218,7 @@ async def test_other_managers_of_one_client_wait_on(redis: Redis) -> None:
     await (await directly).release()
 
 
-async def test_leases_of_a_closed_manager_are_renewed_until_their_owners_release_them(
-    redis_url: str, redis: Redis
-) -> None:
+async def test_leases_of_a_closed_manager_are_renewed_until_owners_release_them(redis_url: str, redis: Redis) -> None:
     locks = LockManager.from_url(redis_url, ttl=STEADY)
     lock = locks.lock("orders")
     async with lock as lease:

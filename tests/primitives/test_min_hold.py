@@ -42,7 +42,7 @@ async def test_a_process_that_comes_late_does_not_run_the_same_slot_again(make: 
 
 @exclusive_rows
 @pytest.mark.parametrize("where", ["here", "there"])
-async def test_the_first_waiter_has_it_as_soon_as_that_time_is_over(
+async def test_the_first_waiter_has_it_once_that_time_is_over(
     make: Make, stranger: Redis, row: Row, where: str
 ) -> None:
     """Though the lease that it waited for was to last for long."""

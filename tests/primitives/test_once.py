@@ -132,9 +132,7 @@ async def test_bytes_are_kept_by_functions_of_the_callers_own(client: Redis, str
 
 
 @pytest.mark.parametrize("broken", [b"", b"1", b"00000000000000000007{}\n1", b"x" * 20 + b'[1,null,null]\n""'])
-async def test_what_another_program_wrote_there_is_an_error_that_says_how_to_remove_it(
-    client: Redis, broken: bytes
-) -> None:
+async def test_what_another_program_wrote_is_an_error_that_says_how_to_remove_it(client: Redis, broken: bytes) -> None:
     once = Once(client, NAME, keep=60)
     await client.set(KEPT, broken)
     for asking in (once.run(Work()), once.outcome()):
@@ -144,9 +142,7 @@ async def test_what_another_program_wrote_there_is_an_error_that_says_how_to_rem
     assert await once.run(Work(busy=False)) == 1
 
 
-async def test_an_outcome_that_this_version_of_the_program_cannot_load_is_its_own_error(
-    client: Redis, stranger: Redis
-) -> None:
+async def test_an_outcome_that_this_program_cannot_load_is_its_own_error(client: Redis, stranger: Redis) -> None:
     def stops(data: bytes) -> object:
         raise StopIteration
 
@@ -369,9 +365,7 @@ async def test_with_keep_0_a_caller_that_comes_later_or_in_the_turn_of_the_retur
 # Failures
 
 
-async def test_a_failure_is_shared_with_the_callers_that_wait_and_the_next_runs_again(
-    client: Redis, stranger: Redis
-) -> None:
+async def test_a_failure_is_shared_with_waiting_callers_and_the_next_runs_again(client: Redis, stranger: Redis) -> None:
     work = Work(KeyError("eur"))
     here, there = Once(client, NAME, keep=60), Once(stranger, NAME, keep=60)
     tasks = started(here.run(work), here.run(work))
@@ -394,9 +388,7 @@ async def test_a_failure_is_shared_with_the_callers_that_wait_and_the_next_runs_
     assert await here.run(work) == 2
 
 
-async def test_with_retry_a_failure_is_that_of_its_caller_and_the_next_waiter_runs(
-    client: Redis, stranger: Redis
-) -> None:
+async def test_with_retry_a_failure_is_its_callers_and_the_next_waiter_runs(client: Redis, stranger: Redis) -> None:
     here, there = Once(client, NAME, keep=60, errors="retry"), Once(stranger, NAME, keep=60, errors="retry")
     failing, good = Work(KeyError("eur")), Work(busy=False)
     tasks = await begun(here.run(failing), failing)
@@ -519,9 +511,7 @@ async def test_a_runner_that_is_revoked_publishes_nothing_and_the_next_caller_ru
     assert second.calls + third.calls == 1
 
 
-async def test_a_lease_that_is_lost_after_the_work_and_before_the_write_publishes_nothing(
-    client: Redis, stranger: Redis
-) -> None:
+async def test_a_lease_lost_after_the_work_and_before_the_write_publishes_none(client: Redis, stranger: Redis) -> None:
     here, there = Once(client, NAME, keep=60, ttl=30), Once(stranger, NAME, keep=60)
 
     async def function() -> str:
@@ -557,7 +547,7 @@ async def test_an_exception_of_a_function_whose_lease_is_lost_is_that_of_its_cal
 # Waiting
 
 
-async def test_timeout_bounds_the_wait_for_others_and_never_the_function(
+async def test_timeout_bounds_waits_for_others_and_never_the_function(
     client: Redis, stranger: Redis, work: Work
 ) -> None:
     here, there = Once(client, NAME, keep=60, acquire_timeout=SOON), Once(stranger, NAME, keep=60, acquire_timeout=9)
@@ -615,9 +605,7 @@ async def test_a_function_that_runs_its_own_name_is_refused_instead_of_waiting_f
     assert await once.run(lambda: other.run(Work(busy=False))) == 1
 
 
-async def test_a_closed_manager_ends_its_waits_and_not_those_of_others(
-    client: Redis, stranger: Redis, work: Work
-) -> None:
+async def test_a_closed_manager_ends_its_own_waits_and_no_others(client: Redis, stranger: Redis, work: Work) -> None:
     locks = LockManager(client)
     mine, others = locks.once(NAME, keep=0), Once(client, NAME, keep=0)
     tasks = await begun(Once(stranger, NAME, keep=0).run(work), work)
@@ -650,9 +638,7 @@ async def test_a_kept_outcome_of_another_request_is_an_error(client: Redis, stra
         await there.run(work, fingerprint="b")
 
 
-async def test_what_is_not_kept_is_shared_with_the_same_request_alone(
-    client: Redis, stranger: Redis, work: Work
-) -> None:
+async def test_what_is_not_kept_is_for_the_same_request_alone(client: Redis, stranger: Redis, work: Work) -> None:
     here, there, other = Once(client, NAME, keep=0), Once(stranger, NAME, keep=0), Work(busy=False)
     tasks = await begun(here.run(work, fingerprint="a"), work)
     tasks += started(here.run(other, fingerprint="b"), there.run(other, fingerprint="c"))

@@ -41,9 +41,7 @@ async def turn(semaphore: Semaphore, turns: list[float]) -> None:
         turns.append(clock())
 
 
-async def test_waiters_of_every_process_are_granted_what_is_free_at_the_end_of_a_pause(
-    client: Redis, stranger: Redis
-) -> None:
+async def test_waiters_of_all_processes_get_what_is_free_at_the_end_of_a_pause(client: Redis, stranger: Redis) -> None:
     """And none before. Holders whose leases end sooner than the pause do not make them look at another time."""
     holder = await Semaphore(stranger, "scraper", 7, ttl=0.4).acquire()
     async with measured_lag() as lag:
@@ -73,9 +71,7 @@ async def test_a_caller_that_comes_during_a_pause_is_granted_at_its_end(client: 
     assert_within(turns[0] - began, PAUSE / 2 + SOON + lag.worst)
 
 
-async def test_resume_grants_what_is_free_at_once_and_says_whether_there_was_a_pause(
-    client: Redis, stranger: Redis
-) -> None:
+async def test_resume_grants_what_is_free_at_once_and_says_if_there_was_a_pause(client: Redis, stranger: Redis) -> None:
     mine, theirs = Semaphore(client, "scraper", 2), Semaphore(stranger, "scraper", 2)
     assert await mine.resume() is False
     await mine.pause(60)

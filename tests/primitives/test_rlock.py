@@ -173,9 +173,7 @@ async def test_a_child_that_waits_for_a_while_gets_it_when_its_parent_lets_go_in
     await got.release()
 
 
-async def test_a_child_started_before_or_with_a_context_of_its_own_waits_like_any_other(
-    lock: RLock, client: Redis
-) -> None:
+async def test_a_child_started_before_or_with_its_own_context_waits_like_any_other(lock: RLock, client: Redis) -> None:
     held = asyncio.Event()
 
     async def work() -> None:

@@ -138,9 +138,7 @@ async def test_a_lease_that_is_not_renewed_is_tracked_and_not_extended(client: R
     assert await stopped_after(Lock(client, "orders", track=True, renew=False), when_tracked) < 1
 
 
-async def test_a_tracked_loss_by_hand_or_with_a_flag_wakes_the_tasks_that_wait_for_it(
-    client: Redis, redis: Redis
-) -> None:
+async def test_a_tracked_loss_by_hand_or_with_a_flag_wakes_tasks_that_wait_for_it(client: Redis, redis: Redis) -> None:
     lease = await Lock(client, "orders", track=True, on_lost="flag").acquire()
     await tracked(client)
     await delete(redis, KEYS["lock"])

@@ -45,9 +45,7 @@ async def uptime(client: Redis) -> int:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("row", EVERY_ROW, ids=str)
-async def test_a_lock_is_granted_once_the_server_has_been_up_for_min_uptime(
-    servers: Callable[..., RedisServer], row: Row
-) -> None:
+async def test_a_lock_is_granted_once_the_server_is_old_enough(servers: Callable[..., RedisServer], row: Row) -> None:
     started = time.monotonic()
     young = servers()
     async with Redis.from_url(young.url) as client:
@@ -79,9 +77,7 @@ async def insistently(lock: Any) -> Lease:
 
 
 @with_a_queue
-async def test_before_min_uptime_asking_once_gets_nothing_and_a_time_out_says_when_to_come_back(
-    client: Redis, row: Row
-) -> None:
+async def test_before_min_uptime_asking_once_gets_nothing_and_a_time_out_says_how_long(client: Redis, row: Row) -> None:
     lock = row.make(client, "orders", min_uptime=EVER)
     before = await uptime(client)
     assert await lock.try_acquire() is None

@@ -27,7 +27,7 @@ def one_more(value: bytes | None) -> int:
     return int(value or 0) + 1
 
 
-async def test_what_is_not_there_is_written_once_and_a_conflict_names_both_versions_and_changes_nothing(
+async def test_what_is_not_there_is_written_once_and_a_conflict_names_versions_and_changes_nothing(
     stock: Versioned,
 ) -> None:
     value, seen = await stock.read()
@@ -94,9 +94,7 @@ async def test_values_are_decoded_as_the_client_does_it(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, ["a"], object()])
-async def test_a_value_that_redis_cannot_hold_or_a_version_that_is_none_is_a_type_error(
-    stock: Versioned, value: Any
-) -> None:
+async def test_a_value_that_redis_cannot_hold_or_no_version_is_a_type_error(stock: Versioned, value: Any) -> None:
     version: Any = None
     with pytest.raises(TypeError, match="version"):
         await stock.write("a", version)

@@ -10,9 +10,7 @@ pytestmark = pytest.mark.parametrize("exclusive", ["lock", "semaphore"], indirec
 
 
 @pytest.mark.parametrize("newest_is_known", [True, False])
-def test_after_the_clock_stepped_back_it_names_a_place_behind_all_others(
-    awaited_here: Scripts, newest_is_known: bool
-) -> None:
+def test_after_a_step_back_it_names_a_place_behind_all_others(awaited_here: Scripts, newest_is_known: bool) -> None:
     last = now_us(awaited_here) + 3_600_000_000
     awaited_here.redis.zadd(awaited_here.key("waiters"), {awaited_here.entry("dan"): last})
     if newest_is_known:

@@ -55,9 +55,7 @@ def test_sessions_take_turns_in_the_order_of_asking(held: Scripts) -> None:
 
 
 @pytest.mark.parametrize(("ttl_ms", "most"), [(TTL, 10_000), (7_000, 7_000)])
-def test_a_polling_session_is_not_told_and_has_two_of_its_intervals_to_look(
-    held: Scripts, ttl_ms: int, most: int
-) -> None:
+def test_a_polling_session_is_not_told_and_has_two_intervals_to_look(held: Scripts, ttl_ms: int, most: int) -> None:
     """W11: what it does not notice costs the others no more than that."""
     held.queued("ben", session=poller(5_000), ttl_ms=ttl_ms)
     with listening(held, poller(5_000)) as inbox:

@@ -239,9 +239,7 @@ _PARTS = 4
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize("machine", [MutexHistory, SemaphoreHistory, SharedHistory])
-def test_any_history_of_the_scripts_is_that_of_the_model(
-    machine: type[History], part: int, server: RedisServer
-) -> None:
+def test_a_history_of_the_scripts_is_that_of_the_model(machine: type[History], part: int, server: RedisServer) -> None:
     if LONG:
         faulthandler.cancel_dump_traceback_later()  # pytest's, which would end a run of over three minutes
     explore(machine, server, examples=-(-SETTINGS.max_examples // _PARTS), part=str(part))

@@ -120,9 +120,7 @@ def test_a_library_brings_the_libraries_that_it_uses(backend: Redis, load_text: 
     assert both.source == script.source, "it comes once, ahead of the library that uses it"
 
 
-def test_libraries_come_in_the_order_named_and_their_parts_in_that_of_the_text(
-    backend: Redis, load_text: LoadText
-) -> None:
+def test_libraries_come_in_the_order_named_and_parts_in_that_of_the_text(backend: Redis, load_text: LoadText) -> None:
     script = load_text(
         "-- KEYS[1]  a  x  y\n-- uses  one, two\nreturn two()",
         one="-- A library.\n\nlocal function one()\n  return a .. '1'\nend",

@@ -108,9 +108,7 @@ def test_a_pause_outlasts_the_deletion_of_the_hash(semaphore: Scripts) -> None:
 
 
 @pytest.mark.parametrize("ended", ["over", "resumed"])
-def test_holders_of_which_nothing_is_known_any_more_count_as_the_limit_after_a_pause(
-    semaphore: Scripts, ended: str
-) -> None:
+def test_holders_of_which_nothing_is_known_count_as_the_limit_after_a_pause(semaphore: Scripts, ended: str) -> None:
     """W21. The pause itself says nothing of them, and the limit may come back meanwhile."""
     for who in ("ann", "ben"):
         semaphore.granted(who, limit=3)

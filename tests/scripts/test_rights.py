@@ -52,9 +52,7 @@ VERBS: dict[str, Callable[[Scripts], object]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_without_rights_a_grant_gets_its_message_or_no_waiter_holds(
-    awaited: Scripts, limited: Redis, verb: str
-) -> None:
+def test_without_rights_a_grant_is_told_or_no_waiter_holds(awaited: Scripts, limited: Redis, verb: str) -> None:
     """A lease that nobody knows of would block everybody for a whole TTL."""
     lapse(awaited, "ann")
     with listening(awaited, "away") as inbox:

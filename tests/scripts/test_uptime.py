@@ -139,9 +139,7 @@ def test_a_waiter_for_uptime_that_leaves_the_queue_lets_the_next_have_the_lock(e
 
 @pytest.mark.rest
 @pytest.mark.parametrize("verb", ["recheck", "release", "newcomer"])
-def test_once_the_server_has_enough_uptime_the_first_waiter_has_the_lock(
-    exclusive: Scripts, up: int, verb: str
-) -> None:
+def test_once_the_server_is_old_enough_the_first_waiter_has_the_lock(exclusive: Scripts, up: int, verb: str) -> None:
     queued = exclusive.queued("ann", needed_s=up + 2)
     assert 0 < queued.busy_ms <= 2000
     uptime(exclusive.redis, up + 2)
@@ -197,7 +195,7 @@ def test_without_the_right_it_is_an_error_that_names_it_before_anything_is_writt
     assert contents(exclusive) == before
 
 
-def test_without_the_right_a_release_is_done_and_the_first_in_line_finds_its_turn(
+def test_without_the_right_a_release_is_done_and_the_first_finds_its_turn(
     held: Scripts, up: int, limited: Redis
 ) -> None:
     held.queued("ben", needed_s=up)

@@ -183,9 +183,7 @@ async def test_a_holder_works_through_an_outage_shorter_than_its_lease(locks: Lo
     assert set(told[3:]) == {"renewed", "released"}
 
 
-async def test_in_a_longer_one_a_holder_is_stopped_and_the_waiter_goes_on_later(
-    locks: LockManager, clock: Clock
-) -> None:
+async def test_in_a_longer_one_a_holder_is_stopped_and_the_waiter_goes_on(locks: LockManager, clock: Clock) -> None:
     async def work() -> None:
         async with locks.lock("orders:42", ttl=10):
             await asyncio.sleep(3600)
