@@ -187,9 +187,7 @@ async def test_a_waiter_keeps_its_place_and_its_turn_while_a_script_keeps_redis_
 
 
 @pytest.mark.parametrize("how", ["try_acquire", "timeout 0", "several", "upgrade"])
-async def test_a_caller_that_asks_once_hears_that_redis_is_busy(
-    own_server: RedisServer, client: Redis, how: str
-) -> None:
+async def test_one_that_asks_once_hears_that_redis_is_busy(own_server: RedisServer, client: Redis, how: str) -> None:
     lock = Lock(client, "orders", ttl=TTL)
     upgradeable = await RWLock(client, "other", ttl=TTL).upgradeable.acquire()
     asking: dict[str, Callable[[], Awaitable[Any]]] = {
@@ -269,9 +267,7 @@ async def clients(three: list[RedisServer]) -> AsyncIterator[list[Redis]]:
         await client.aclose()
 
 
-async def test_a_quorum_rides_out_scripts_on_most_of_its_servers(
-    three: list[RedisServer], clients: list[Redis]
-) -> None:
+async def test_a_quorum_rides_out_scripts_on_most_servers(three: list[RedisServer], clients: list[Redis]) -> None:
     lock = Redlock(clients, "orders", ttl=TTL)
     lease = await lock.acquire()
     async with busy(three[0], RUNS), busy(three[2], RUNS):

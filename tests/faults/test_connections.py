@@ -33,9 +33,7 @@ async def repeatedly(act: Callable[[], Awaitable[object]], pause: float, seconds
 
 
 @pytest.mark.parametrize("which", ["normal", "pubsub"])
-async def test_locks_go_on_while_connections_are_killed_every_50_ms(
-    redis: Redis, server: RedisServer, which: str
-) -> None:
+async def test_locks_go_on_as_connections_end_every_50_ms(redis: Redis, server: RedisServer, which: str) -> None:
     """F11: CLIENT KILL of one type and the other."""
     run: Any = redis.execute_command
     async with Redis(unix_socket_path=server.socket_path) as one, Redis(unix_socket_path=server.socket_path) as other:

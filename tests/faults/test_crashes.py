@@ -115,9 +115,7 @@ async def test_a_stopped_process_with_ten_waiters_costs_one_lease_in_all(
     assert check_exclusion(records) == []
 
 
-async def test_a_holder_stopped_for_two_ttls_loses_its_lease_and_its_write_is_refused(
-    redis: Redis, start: Start
-) -> None:
+async def test_a_holder_stopped_for_two_ttls_is_lost_and_its_write_is_refused(redis: Redis, start: Start) -> None:
     """F7: SIGSTOP between its check and its write."""
     writer = start("write", "stopped")
     assert await writer.says() == "held"

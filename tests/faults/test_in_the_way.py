@@ -34,9 +34,7 @@ async def test_redis_that_falls_silent_delays_no_time_out(redis: Redis, client: 
     await wait_until_only_residue(redis, within=3.0)
 
 
-async def test_a_lost_reply_to_the_question_costs_the_answer_only(
-    redis: Redis, client: Redis, proxy: FaultProxy
-) -> None:
+async def test_a_lost_reply_to_the_question_costs_no_more(redis: Redis, client: Redis, proxy: FaultProxy) -> None:
     async with Lock(redis, "orders", ttl=20):
         for _ in range(2):
             waiting = asyncio.create_task(too_late(client, 1.3))

@@ -85,9 +85,7 @@ async def test_a_path_is_held_once_though_a_reply_is_lost(
     await wait_until_only_residue(redis, within=3)
 
 
-async def test_an_upgrade_with_a_lost_grant_is_had_once(
-    redis: Redis, client: Redis, proxy: FaultProxy, how: Loss
-) -> None:
+async def test_an_upgrade_with_no_answer_is_one(redis: Redis, client: Redis, proxy: FaultProxy, how: Loss) -> None:
     async with RWLock(client, "once", ttl=20).upgradeable as lease:
         proxy.drop_next_reply(b"{once}", how)
         async with lease.upgrade() as alone:

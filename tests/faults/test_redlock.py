@@ -143,9 +143,7 @@ async def test_a_block_is_left_at_once_though_a_minority_has_just_gone(
         await block.__aexit__(None, None, None)
 
 
-async def test_requests_that_a_hung_server_leaves_open_are_not_kept(
-    five: list[RedisServer], clients: list[Redis]
-) -> None:
+async def test_requests_that_a_hung_server_leaves_are_not_kept(five: list[RedisServer], clients: list[Redis]) -> None:
     """Or thousands of attempts would wait for the end of one to connect, and the garbage collection stop the loop."""
     lock = Redlock(clients, "orders", ttl=TTL)
     await connected(clients)

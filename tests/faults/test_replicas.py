@@ -120,9 +120,7 @@ async def test_a_lease_that_the_replica_does_not_get_is_undone_with_all_that_bel
 
 
 @each_kind
-async def test_replicas_are_waited_for_no_longer_than_the_caller_waits(
-    pair: Replicated, client: Redis, row: Row
-) -> None:
+async def test_replicas_are_awaited_no_longer_than_the_caller_waits(pair: Replicated, client: Redis, row: Row) -> None:
     lock = row.make(client, "in time", replicas=1, ttl=30)
     async with lock:
         pass  # connected

@@ -79,9 +79,7 @@ async def test_a_revoke_that_is_cut_off_raises_and_has_revoked_the_lease_or_not_
 
 
 @kinds
-async def test_a_holder_that_stands_still_is_revoked_when_its_lease_ends(
-    redis: Redis, redis_url: str, kind: Kind
-) -> None:
+async def test_a_holder_that_stands_still_is_revoked_at_its_end(redis: Redis, redis_url: str, kind: Kind) -> None:
     """SIGSTOP: it cannot be told, so no one else is granted it before it must have stopped by its own clock."""
     mine = make(kind, redis, "told", ttl=LONG)
     made = f"locks.lock('told', ttl={TTL})" if kind is Lock else f"locks.semaphore('told', 1, ttl={TTL})"

@@ -79,9 +79,7 @@ async def test_fencing_tokens_rise_whichever_way_the_clock_steps(clock: ServerCl
 
 
 @kinds
-async def test_after_a_step_back_the_caller_bounds_waits(
-    clock: ServerClock, own: Redis, other: Redis, kind: Kind
-) -> None:
+async def test_after_a_step_back_callers_bound_waits(clock: ServerClock, own: Redis, other: Redis, kind: Kind) -> None:
     """F16: the lease of a dead holder lasts a minute longer. A semaphore's does not: no score can be that far ahead."""
     async with measured_lag() as lag:
         orphan = await make(kind, other, "stepped", ttl=TTL, renew=False).acquire()

@@ -87,7 +87,7 @@ async def holding(client: Redis) -> tuple["asyncio.Task[float]", Lease]:
     return asyncio.create_task(body()), lease
 
 
-async def test_where_a_primary_needs_replicas_its_holder_is_stopped_before_the_next_begins(
+async def test_where_a_primary_needs_replicas_its_holder_is_stopped_before_the_next(
     split_set: SentinelSet,
 ) -> None:
     for server in split_set.servers:

@@ -23,9 +23,7 @@ async def stock(proxy: FaultProxy) -> AsyncIterator[Versioned]:
         yield Versioned(client, KEY)
 
 
-async def test_a_write_with_no_answer_is_no_conflict(
-    redis: Redis, stock: Versioned, proxy: FaultProxy, how: Loss
-) -> None:
+async def test_a_lost_answer_is_no_conflict(redis: Redis, stock: Versioned, proxy: FaultProxy, how: Loss) -> None:
     _, version = await stock.read()
     proxy.drop_next_reply(KEY.encode(), how)
     version = await stock.write("ours", version)

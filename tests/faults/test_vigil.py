@@ -44,9 +44,7 @@ async def test_a_loop_that_acquires_or_releases_stays_awake_for_the_reply(
         assert before < acquired < turns()
 
 
-async def test_one_that_joins_waiters_sleeps(
-    server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_joining_waiter_sleeps(server: RedisServer, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     """It will wait for its turn, and that is not about to come."""
     stay_awake_for(monkeypatch, 10.0)
     async with Redis.from_url(server.url) as client:

@@ -276,9 +276,7 @@ def test_a_limit_that_one_version_sets_is_in_force_for_the_other(first: Peer, se
     assert first("release", another)
 
 
-def test_busy_processes_of_two_versions_never_meet_in_a_lock_and_all_go_on(
-    first: Peer, second: Peer, name: str
-) -> None:
+def test_busy_processes_of_two_versions_never_meet_in_a_lock_and_go_on(first: Peer, second: Peer, name: str) -> None:
     names = {kind: (f"{name} {kind}", 1) for kind in EXCLUSIVE}
     shared = {"permits": (f"{name} permits", 2), "read lock": (f"{name} rw", 1), "read row": (f"{name} rows", 1)}
     alone = {"write lock": (f"{name} rw", ALONE), "write table": (f"{name} rows", ALONE)}
@@ -383,7 +381,7 @@ def test_a_min_hold_of_one_version_keeps_the_other_out_until_it_is_over(first: P
         assert_within((later - began) / 1e9, 0.6 + 0.5 * SLACK, kind)
 
 
-def test_the_older_version_goes_by_a_pinned_limit_and_its_declaration_ends_it(
+def test_the_older_version_keeps_a_pinned_limit_and_its_declaration_ends_it(
     older: Peer, newer: Peer, name: str
 ) -> None:
     lease, _ = older("acquire", "permits", name)
@@ -431,9 +429,7 @@ def test_a_pause_of_the_newer_version_stops_the_older_too_which_may_end_it(older
 
 
 @pytest.mark.parametrize("kind", [_CALLED[name] for name in kinds_where(lambda kind: kind.guards and not kind.several)])
-def test_a_guard_of_one_version_is_refused_once_the_other_holds(
-    first: Peer, second: Peer, kind: str, name: str
-) -> None:
+def test_one_versions_guard_is_refused_once_the_other_holds(first: Peer, second: Peer, kind: str, name: str) -> None:
     lease, _ = first("acquire", kind, name)
     assert first("guard", lease, "INCR", f"{name} counter") == 1
     assert first("guard", lease, "INCR", f"{name} counter") == 2

@@ -106,9 +106,7 @@ async def test_asking_once(redis: Redis, kind: type[PlainLock]) -> None:
     await first.release()
 
 
-async def test_a_caller_waits_its_blocking_timeout_and_gets_redis_pys_answer(
-    redis: Redis, kind: type[PlainLock]
-) -> None:
+async def test_a_caller_waits_blocking_timeout_and_gets_redis_pys_answer(redis: Redis, kind: type[PlainLock]) -> None:
     async with redis.lock("orders", timeout=10, lock_class=kind):
         begun = time.monotonic()
         async with in_time(0.3 + SLACK * 0.2):
@@ -363,9 +361,7 @@ async def test_one_token_for_two_locks_renews_both(redis: Redis, monkeypatch: py
 
 @one_server
 @pytest.mark.parametrize("carried_out", [True, False])
-async def test_cancelled_while_the_callers_token_is_written(
-    server: RedisServer, redis: Redis, carried_out: bool
-) -> None:
+async def test_cancelled_as_the_callers_token_is_written(server: RedisServer, redis: Redis, carried_out: bool) -> None:
     async with FaultProxy(path=server.socket_path) as proxy, Redis(port=proxy.port) as client:
         lock = client.lock("orders", timeout=10, lock_class=RedisLock)
         if carried_out:

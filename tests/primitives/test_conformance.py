@@ -140,9 +140,7 @@ async def test_a_timeout_of_zero_asks_once_and_never_queues(make: Make, ask: Ask
 
 
 @either_way
-async def test_a_timeout_left_out_means_the_acquire_timeout_and_an_explicit_none_waits_longer(
-    make: Make, ask: Ask
-) -> None:
+async def test_no_timeout_means_the_acquire_timeout_and_an_explicit_none_waits_longer(make: Make, ask: Ask) -> None:
     (holder,) = await make.fill()
     lock = make(acquire_timeout=SOON)
     for waiting in (lock.acquire(), lock.__aenter__()):

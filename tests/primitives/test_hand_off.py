@@ -189,9 +189,7 @@ async def test_a_broken_text_is_refused(make: Make) -> None:
 
 
 @handed_on_rows
-async def test_a_hand_off_waits_for_a_guard_on_its_way_and_the_adopter_guards(
-    make: Make, row: Row, client: Redis
-) -> None:
+async def test_a_hand_off_waits_for_a_guard_and_the_adopter_guards_again(make: Make, row: Row, client: Redis) -> None:
     if clients.CHOSEN == "cluster" and row.slots > 1:
         pytest.skip("on a Cluster, names in different slots cannot guard")
     counter = row.tag + "counted"

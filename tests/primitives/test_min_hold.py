@@ -42,9 +42,7 @@ async def test_a_process_that_comes_late_does_not_run_the_same_slot_again(make: 
 
 @exclusive_rows
 @pytest.mark.parametrize("where", ["here", "there"])
-async def test_the_first_waiter_has_it_once_that_time_is_over(
-    make: Make, stranger: Redis, row: Row, where: str
-) -> None:
+async def test_the_first_waiter_has_it_when_that_is_over(make: Make, stranger: Redis, row: Row, where: str) -> None:
     """Though the lease that it waited for was to last for long."""
     lock = make(min_hold=MIN, ttl=30)
     lease = await lock.acquire()

@@ -547,9 +547,7 @@ async def test_an_exception_of_a_function_whose_lease_is_lost_is_that_of_its_cal
 # Waiting
 
 
-async def test_timeout_bounds_waits_for_others_and_never_the_function(
-    client: Redis, stranger: Redis, work: Work
-) -> None:
+async def test_timeout_bounds_waits_for_others_not_the_function(client: Redis, stranger: Redis, work: Work) -> None:
     here, there = Once(client, NAME, keep=60, acquire_timeout=SOON), Once(stranger, NAME, keep=60, acquire_timeout=9)
     await there.outcome()  # it is connected
     tasks = await begun(here.run(work, timeout=None), work)

@@ -56,9 +56,7 @@ async def test_locked_says_whether_a_holder_is_in_the_way(rw: RWLock) -> None:
 
 
 @pytest.mark.parametrize(("outer", "inner"), [*permutations(MODES, 2), *zip(MODES, MODES, strict=True)])
-async def test_a_task_inside_that_enters_again_gets_an_error_and_no_deadlock(
-    rw: RWLock, outer: str, inner: str
-) -> None:
+async def test_a_task_inside_that_enters_again_gets_an_error_at_once(rw: RWLock, outer: str, inner: str) -> None:
     """Even reading within reading: a writer that came between would wait for the one, and the other for it."""
     async with getattr(rw, outer):
         with pytest.raises(RuntimeError, match="would wait for itself"):

@@ -89,9 +89,7 @@ async def test_more_permits_than_the_limit_are_refused(client: Redis, verb: str)
 
 
 @pytest.mark.parametrize("who", ["this process", "another"])
-async def test_a_queued_request_is_refused_when_the_limit_falls_below_it(
-    client: Redis, stranger: Redis, who: str
-) -> None:
+async def test_a_queued_request_is_refused_if_the_limit_gets_smaller(client: Redis, stranger: Redis, who: str) -> None:
     semaphore = Semaphore(client, "scraper", 3)
     holder = await semaphore.acquire()
     waiter = asyncio.create_task(semaphore.acquire(permits=3))

@@ -52,9 +52,7 @@ def scored(request: pytest.FixtureRequest, backend: Redis) -> Scripts:
 
 
 @pytest.mark.parametrize("micros", [0, 7, 42, 100_000, 999_999])
-def test_a_token_is_the_clocks_microsecond_with_ever_so_few_digits(
-    exclusive: Scripts, clock: Clock, micros: int
-) -> None:
+def test_a_token_is_the_clocks_microsecond_of_few_digits_too(exclusive: Scripts, clock: Clock, micros: int) -> None:
     clock.now_us += micros
     assert exclusive.granted("ann").fence == clock.now_us
     assert last_fence(exclusive) == b"%d" % clock.now_us

@@ -64,9 +64,7 @@ def test_a_late_acquire_of_a_revoked_token_that_takes_a_short_answer_is_withdraw
 
 
 @pytest.mark.parametrize(("kind", "share"), [("semaphore", 1), ("rwlock", SHARED)])
-def test_a_late_acquire_of_a_revoked_lease_is_withdrawn_though_others_fit(
-    backend: Redis, kind: Kind, share: int
-) -> None:
+def test_a_late_acquire_of_a_revoked_lease_is_withdrawn_if_others_fit(backend: Redis, kind: Kind, share: int) -> None:
     """It was granted beside its own revoked lease, which so was not revoked any more."""
     scripts = Scripts(backend, kind, limit=3)
     for who in ("ann", "ben"):

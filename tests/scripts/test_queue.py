@@ -59,9 +59,7 @@ def test_a_newcomer_stands_behind_waiters_from_before_the_clock_stepped_back(hel
 
 
 @pytest.mark.parametrize("session", ["home", "third"])
-def test_a_newcomer_stands_behind_all_of_other_sessions_after_the_clock_stepped_back(
-    held: Scripts, session: str
-) -> None:
+def test_a_newcomer_stands_behind_all_other_sessions_after_the_clock_stepped_back(held: Scripts, session: str) -> None:
     last = _two_sessions_wait(held)
     assert [held.queued(who, session=session).ticket for who in ("b2", "b3")] == [last + 1, last + 2]
 

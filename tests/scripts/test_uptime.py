@@ -195,9 +195,7 @@ def test_without_the_right_it_is_an_error_that_names_it_before_anything_is_writt
     assert contents(exclusive) == before
 
 
-def test_without_the_right_a_release_is_done_and_the_first_finds_its_turn(
-    held: Scripts, up: int, limited: Redis
-) -> None:
+def test_without_the_right_a_release_is_done_and_the_first_gets_it(held: Scripts, up: int, limited: Redis) -> None:
     held.queued("ben", needed_s=up)
     mine = held.over(limited)
     assert mine.release("ann").ended

@@ -104,9 +104,7 @@ def test_no_script_touches_a_key_of_another_type(backend: Redis, kind: Kind, fie
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("field", ["fence", "queue"])
-def test_a_free_one_with_a_spoilt_fencing_token_or_queue_is_not_granted(
-    exclusive: Scripts, field: str, wait: bool
-) -> None:
+def test_a_free_one_with_a_spoilt_fence_or_queue_is_not_granted(exclusive: Scripts, field: str, wait: bool) -> None:
     exclusive.granted("zoe")
     exclusive.release("zoe")
     _spoil(exclusive, exclusive.key("meta" if field == "fence" and exclusive.kind != "lock" else field))

@@ -81,9 +81,7 @@ def test_a_lease_handed_to_a_dead_session_outlasts_its_sign_of_life(ttl: float) 
 
 
 @given(intervals, st.none() | st.floats(0, 1e9), jitters)
-def test_rechecks_come_in_the_interval_and_never_at_once(
-    interval: float, expected: float | None, jitter: float
-) -> None:
+def test_rechecks_come_in_the_interval_and_not_at_once(interval: float, expected: float | None, jitter: float) -> None:
     assert 0.002 <= recheck_delay(interval, expected, jitter) <= interval
 
 

@@ -337,9 +337,7 @@ async def pass_turn(grantor: ScriptedGrantor, script: str, seconds: float, turn:
 @pytest.mark.parametrize("timeout", [None, 3600.0])
 @pytest.mark.parametrize("by", ["its task", "a scope"])
 @pytest.mark.parametrize("script", SCRIPTS)
-async def test_cancelling_at_any_await_leaves_nothing_held_or_queued(
-    script: str, by: str, timeout: float | None
-) -> None:
+async def test_cancelling_at_any_await_leaves_nothing_behind(script: str, by: str, timeout: float | None) -> None:
     await asyncio.sleep(100)
     seconds, make = SCRIPTS[script]
     for turns in itertools.count():
