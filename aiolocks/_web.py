@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 import re
+import unicodedata
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from string import Formatter
@@ -164,6 +165,11 @@ async def releases(manager: LockManager) -> None:
         if not unreleased() and not context.undos.begun_since(now - LAST_GRACE):
             return
         await asyncio.sleep(_POLL_INTERVAL)
+
+
+def in_one_form(value: object) -> object:
+    """Return a text in Unicode's form NFC, as one text can reach us in several forms; any other *value* unchanged."""
+    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
 
 
 def fields_of(template: str) -> list[str]:

@@ -9,7 +9,18 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
 from . import Lease, LockManager
 from ._core.options import Duration, TrackedOptions
-from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of, retry_header
+from ._web import (
+    LOST,
+    RESTART,
+    Answers,
+    Plan,
+    Status,
+    check_callables,
+    check_known,
+    fields_of,
+    in_one_form,
+    retry_header,
+)
 from ._web_background import Leads, check_background, in_background
 
 try:
@@ -112,7 +123,8 @@ def locked(
         name: What to lock. Either a function of the request that returns the name, or a template over ``match_info``,
             whose values are the texts of the URL. If ``7`` and ``007`` are one cart, let the route accept only one
             form (``{cart_id:[1-9][0-9]*}``). Quote texts that may contain the separator, as in ``{a!r}:{b!r}``.
-            Without quotes, two resources can share a name.
+            Without quotes, two resources can share a name. A template puts texts into Unicode's form NFC, since a
+            client may send one text in another form. A name that a function returns is used as it is.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy". 0 asks once. None waits for ever. With
             ``max_waiting=20`` among the options, a request that finds 20 waiting gets this answer at once.
@@ -155,7 +167,7 @@ def locked(
         if not isinstance(name, str):
             return name(request)
         check_known(name, fields, request.match_info, request.path, "a function of the request")
-        return name.format_map(request.match_info)
+        return name.format_map({field: in_one_form(value) for field, value in request.match_info.items()})
 
     def decorate(
         handler: Callable[[*Target, Lease], Awaitable[Response]],

@@ -23,6 +23,7 @@ from ._web import (
     check_callables,
     check_known,
     fields_of,
+    in_one_form,
     releases,
     retry_header,
 )
@@ -150,7 +151,9 @@ def locked(
     Args:
         name: What to lock. Either a dependency that returns the name, or a template over the parameters of the path.
             Their values are validated by FastAPI, so ``/orders/7`` and ``/orders/007`` are one order. Quote texts that
-            may contain the separator, as in ``{a!r}:{b!r}``. Without quotes, two resources can share a name.
+            may contain the separator, as in ``{a!r}:{b!r}``. Without quotes, two resources can share a name. A template
+            puts texts into Unicode's form NFC, since a client may send one text in another form. A name that a
+            dependency returns is used as it is.
         limit: Hold one permit of a semaphore with this limit, instead of a lock.
         timeout: Seconds to wait before the answer is "busy". 0 asks once. None waits for ever. With
             ``max_waiting=20`` among the options, a request that finds 20 waiting gets this answer at once.
@@ -273,7 +276,7 @@ def _from_path(template: str) -> Callable[[HTTPConnection], Awaitable[str]]:
         values = {field: _value(connection, field, errors) for field in fields}
         if errors:
             raise _invalid(connection, errors)
-        return template.format_map(values)
+        return template.format_map({field: in_one_form(value) for field, value in values.items()})
 
     return name_of
 

@@ -6,16 +6,21 @@ from decimal import Decimal
 from enum import Enum
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 from uuid import UUID
 
 import httpx
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from pydantic import AfterValidator, Field, StringConstraints
 
+import aiolocks.aiohttp
 from aiolocks import Lease, LockManager
+from aiolocks.aiohttp import LOCKS
 from aiolocks.fastapi import app_locks, locked
+from tests.support.web import in_aiohttp
 
 if TYPE_CHECKING:
     from fastapi.responses import Response as Unimportable
@@ -248,6 +253,29 @@ async def test_quoted_texts_with_the_separator_make_a_name_of_their_own_in_a_web
 
     route(app, "/{a}/{b}", Annotated[Lease, locked("{a!r}:{b!r}")], a=str, b=str)
     assert len(await names(app, "/x:y/z", "/x/y:z", "/x':'y/z", "/x/y':'z")) == 4
+
+
+async def test_one_text_has_one_name_in_whatever_form_of_unicode_it_comes(memory: LockManager) -> None:
+    """Keyboards, file systems and databases make different forms of it; they look the same."""
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    by_template, own = Annotated[Lease, locked("cafes:{name!a}")], lambda name: name
+    app, inner = app_with(memory), web.Application()
+    inner[LOCKS] = memory
+
+    @aiolocks.aiohttp.locked("cafes:{name!a}")
+    async def handler(request: web.Request, lease: Lease) -> web.Response:
+        return web.json_response(lease.name)
+
+    route(app, "/cafes/{name}", by_template, name=str)
+    route(app, "/undeclared/{name}", by_template)
+    own.__annotations__["name"] = str
+    route(app, "/own/{name}", Annotated[Lease, locked(own)])
+    inner.router.add_post("/cafes/{name}", handler)
+    places = [f"/{place}/{quote(name)}" for place in ("cafes", "undeclared") for name in (composed, decomposed)]
+    assert await names(app, *places) == {f"cafes:{composed!a}"}
+    assert await names(app, f"/own/{quote(decomposed)}") == {decomposed}
+    async with in_aiohttp(inner) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        assert {(await client.post(place)).json() for place in places[:2]} == {f"cafes:{composed!a}"}
 
 
 async def test_two_declarations_that_disagree_are_an_error_and_not_two_names(memory: LockManager) -> None:
