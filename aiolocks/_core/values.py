@@ -5,6 +5,7 @@ That session's own key says on which host and in which process it is, and what t
 """
 
 import json
+import math
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
@@ -186,6 +187,8 @@ def _read(text: str) -> Offer | None:
         if not text.startswith(_START) or zlib.crc32(said).to_bytes(4, "big") != whole[:4]:
             return None
         kind, names, amount, secret, ttl = json.loads(said)
+        if type(amount) is not int or amount < 1 or type(ttl) is not float or not 0 < ttl < math.inf:
+            return None
         return Offer(kind, tuple(name.encode() for name in names), amount, secret.encode(), ttl)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None

@@ -31,9 +31,7 @@ async def insistently(lock: Lock | Redlock) -> Lease:
             continue
 
 
-async def held_when_the_next_has_it(
-    start: Callable[..., RedisServer], kind: str, ttl: float, min_uptime: float
-) -> bool:
+async def held_when_next_has_it(start: Callable[..., RedisServer], kind: str, ttl: float, min_uptime: float) -> bool:
     """Whether a lease still counts when another caller is granted the name, as a server that granted it was killed."""
     servers = [start() for _ in range(1 if kind == "lock" else 3)]
     async with AsyncExitStack() as stack:
@@ -62,5 +60,5 @@ async def held_when_the_next_has_it(
 async def test_only_without_min_uptime_there_is_a_second_holder_after_a_server_has_started_empty(
     servers: Callable[..., RedisServer], kind: str
 ) -> None:
-    assert not await held_when_the_next_has_it(servers, kind, TTL, TTL)
-    assert await held_when_the_next_has_it(servers, kind, 10 * TTL, 0), "or this test would show nothing"
+    assert not await held_when_next_has_it(servers, kind, TTL, TTL)
+    assert await held_when_next_has_it(servers, kind, 10 * TTL, 0), "or this test would show nothing"

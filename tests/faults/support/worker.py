@@ -79,9 +79,7 @@ async def share(client: Redis, name: str, ttl: float, log: Recorder, limit: str)
             pass
 
 
-async def take_several(
-    client: Redis, name: str, ttl: float, log: Recorder, count: str, seconds: str, seed: str
-) -> None:
+async def take_many(client: Redis, name: str, ttl: float, log: Recorder, count: str, seconds: str, seed: str) -> None:
     """For so many seconds, take random ones of *count* names together, in random order."""
     dice = random.Random(seed)
     names = [f"{name} {number}" for number in range(int(count))]
@@ -142,7 +140,7 @@ async def stand(client: Redis, name: str, ttl: float, log: Recorder) -> None:
 
 
 ROLES = {
-    "wait": wait, "write": write_after_a_stop, "share": share, "several": take_several, "stop": stop_when_told,
+    "wait": wait, "write": write_after_a_stop, "share": share, "several": take_many, "stop": stop_when_told,
     "stand": stand,
 }  # fmt: skip
 

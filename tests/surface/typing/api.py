@@ -162,9 +162,7 @@ class AnyAwaitable(Protocol):
     def locked(self) -> Awaitable[bool]: ...
 
 
-def locks_of_protocols(
-    lock: Lock | RLock | Semaphore | MultiLock | Redlock, rw: RWLock, path: HierarchicalLock
-) -> None:
+def locks_by_protocol(lock: Lock | RLock | Semaphore | MultiLock | Redlock, rw: RWLock, path: HierarchicalLock) -> None:
     locks: list[AnyLock] = [lock, rw.read, rw.write, path.read, path.write]
     awaitable: list[AnyAwaitable] = [lock, rw.read, rw.write, path.read, path.write]
     assert locks
