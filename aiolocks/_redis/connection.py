@@ -7,6 +7,7 @@ task, which `asyncio.run` would cancel, runs while the link is idle, so cancelle
 import asyncio
 import contextlib
 import os
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, final
@@ -175,7 +176,8 @@ class StreamConnection(Connection, asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
         self._written.append(packed)
         if len(self._written) >= _TOGETHER:  # equivalent: comparison, for speed
-            self._transport.write(b"".join(self._written))
+            if not self._transport.is_closing():  # asyncio would log each write until it reports the loss
+                self._transport.write(b"".join(self._written))
             self._written.clear()
 
     def _flush(self) -> None:
@@ -368,6 +370,37 @@ async def open_connection(
     return link
 
 
+_connecting: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]" = (
+    weakref.WeakKeyDictionary()
+)
+"""For each loop the attempts that wait for their turn, behind the one that has it."""
+
+
+async def _turn_to_connect() -> None:
+    """Wait until no other attempt to connect begins in this turn of the loop.
+
+    redis-py loads certificates for each connection over TLS, which takes about 30 ms. If a hundred sessions connected
+    at once, that alone would take longer than their timeouts. All would give up, and try again at once.
+    """
+    loop = asyncio.get_running_loop()
+    waiting = _connecting.setdefault(loop, deque())
+    mine = loop.create_future()
+    waiting.append(mine)
+    if len(waiting) == 1:
+        loop.call_soon(_next_to_connect, waiting)
+    else:
+        await mine
+
+
+def _next_to_connect(waiting: "deque[asyncio.Future[None]]") -> None:
+    del waiting[0]
+    while waiting and waiting[0].done():  # cancelled meanwhile
+        del waiting[0]
+    if waiting:
+        waiting[0].set_result(None)
+        waiting[0].get_loop().call_soon(_next_to_connect, waiting)
+
+
 @final
 class Connector:
     """Opens one link at a time, in a task of its own.
@@ -407,6 +440,7 @@ class Connector:
 
     async def _run(self) -> None:
         try:
+            await _turn_to_connect()
             link = await self._open()
         except Exception as error:
             self._endpoint.unreachable()

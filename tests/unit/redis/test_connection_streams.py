@@ -200,6 +200,20 @@ async def test_each_caller_that_waits_for_a_reply_learns_of_a_lost_link_once(how
 
 
 @in_real_time
+async def test_many_requests_over_a_link_that_was_just_lost_log_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio reports a loss one turn later, and by then warns of each write."""
+    async with ends() as told:
+        answers: list[object] = []
+        told.there.close()
+        for _ in range(1000):
+            told.link.send(PING, answers.append)
+        await turns()
+        assert len(answers) == 1000
+        assert all(isinstance(answer, RedisConnectionError) for answer in answers)
+    assert caplog.records == []
+
+
+@in_real_time
 async def test_closing_a_link_fails_its_callers_and_written_requests_still_leave() -> None:
     async with ends() as told:
         told.link.send(b"first ", told.replies.append)

@@ -17,10 +17,11 @@ from aiolocks._core.answers import REPLY_TIMEOUT, NoPrimaryError, NotNowError, R
 from aiolocks._core.keys import Keys
 from aiolocks._engine.context import lease_clock
 from aiolocks._redis.clients import Server
-from aiolocks._redis.connection import Connection
+from aiolocks._redis.connection import Connection, Endpoint
 from aiolocks._redis.pipeline import PendingCall, Pipeline
 from aiolocks._redis.scripts import Arguments, Command, NamedScript, PlainCommand, load, pack
 from tests.support.answering import SILENCE, Answering, Asked, Later
+from tests.support.inside import block_loop
 from tests.support.virtual import clock
 
 
@@ -371,6 +372,31 @@ async def test_one_connection_is_made_for_all_and_what_failed_is_told_to_all() -
         await asyncio.sleep(1)
         assert (outcomes["c"], outcomes["d"]) == ((1.0, "c"), (1.0, "d"))
         assert server.tried == [0, 1]
+
+
+async def test_a_hundred_that_connect_at_once_all_do_at_their_first_attempt_though_each_keeps_the_loop_busy() -> None:
+    """redis-py loads certificates for each connection over TLS. A timeout that began before would be over for all."""
+    server, outcomes, tried = Answering(lambda asked: asked.what), Outcomes(), list[float]()
+    server.slow = 0.001
+
+    class Costly(Endpoint):
+        async def connect(self) -> Any:
+            tried.append(clock())
+            block_loop(0.05)
+            return await Server(server).connect()
+
+        def retry(self) -> Retry:
+            return Retry(NoBackoff(), 0)
+
+    loop = asyncio.get_running_loop()
+    pipelines = [Pipeline(Costly(), loop, clock, lambda: None) for _ in range(100)]
+    calls = [ask(pipeline, outcomes, str(number), 30.0) for number, pipeline in enumerate(pipelines)]
+    await asyncio.sleep(10)
+    assert {said for _, said in outcomes.values()} == {str(number) for number in range(len(calls))}
+    assert len(tried) == len(calls)
+    for pipeline in pipelines:
+        pipeline.close()
+    await asyncio.sleep(0)
 
 
 async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_again() -> None:
