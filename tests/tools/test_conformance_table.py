@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from tests.primitives import test_conformance as asking
 from tests.primitives import test_conformance_cancellation as cancellation
 from tests.support.lateness import TooLateError
-from tests.support.of_asyncio import row_of_asyncio
-from tests.support.primitives import Make
+from tests.support.of_asyncio import OF_ASYNCIO, of_asyncio
+from tests.support.primitives import Make, Row
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,6 +58,6 @@ PROMISES: dict[str, tuple[Any, Any]] = {
 async def test_the_table_sees_a_lock_that_breaks_a_promise_and_passes_one_that_keeps_it(what: str) -> None:
     broken, promise = PROMISES[what]
     client = Redis(port=1)
-    await promise(Make(row_of_asyncio("asyncio.Lock", "lock", asyncio.Lock), client))
+    await promise(Make(OF_ASYNCIO[0], client))
     with pytest.raises((AssertionError, TooLateError)):
-        await promise(Make(row_of_asyncio("a broken lock", "lock", broken), client))
+        await promise(Make(Row("a broken lock", "lock", lambda *given: of_asyncio(broken, 1, *given)), client))
