@@ -30,7 +30,7 @@ async def test_a_lost_answer_is_no_conflict(redis: Redis, stock: Versioned, prox
     assert await stock.read() == (b"ours", version)
 
 
-async def test_a_write_whose_answer_is_lost_is_no_conflict_though_others_have_written_since(
+async def test_a_lost_answer_is_no_conflict_though_others_have_written_since(
     redis: Redis, stock: Versioned, proxy: FaultProxy, how: Loss
 ) -> None:
     """An update would otherwise be done twice."""

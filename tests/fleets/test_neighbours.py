@@ -398,8 +398,8 @@ def test_the_older_version_keeps_a_pinned_limit_and_its_declaration_ends_it(
     assert newer("state", "permits", name)[2] == 2, "the older version's scripts leave the pin"
     older("turn", "permits", name, limit=4)  # which ends it: that version knows no pins, as is said of `resize`
     assert newer("state", "permits", name)[2] == 4
-    newer("turn", "permits", name, limit=5)
-    assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [5, 5]
+    newer("turn", "permits", name, limit=7)
+    assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [7, 7]
 
 
 def test_a_pause_of_the_newer_version_stops_the_older_too_which_may_end_it(older: Peer, newer: Peer, name: str) -> None:

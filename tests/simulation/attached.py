@@ -126,7 +126,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W4 a_waiter_of_another_session_is_told_by_one_message":
             _by(instead("W9-notify", "if polls or notify(head, token, text, life_ms) then")),
         "W9 a_waiter_of_the_releasing_session_is_told_in_the_reply": _by(without("W9-taken-out")),
-        "W11 a_polling_session_is_not_told_and_has_two_of_its_intervals_to_look": _by(
+        "W11 a_polling_session_is_not_told_and_has_two_intervals_to_look": _by(
             instead("W11-polls", "local polls = false"),
             instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)"),
         ),
@@ -197,7 +197,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(without("W25-later"), instead("W25-later", "first = paused")),
         "W25 what_a_pause_put_on_record_goes_with_it":
             [*_by(without("W25-resume"), rows=("server resumed",)), *_by(without("W25-end"), rows=("server over",))],
-        "W25 holders_of_which_nothing_is_known_any_more_count_as_the_limit_after_a_pause":
+        "W25 holders_of_which_nothing_is_known_count_as_the_limit_after_a_pause":
             _by(without("W25-unknown"), rows=("server over", "server resumed")),
         "W25 a_pause_whose_terms_were_deleted_is_counted_when_it_is_extended": _by(without("W25-forgotten")),
         "W25 to_resume_after_a_step_back_of_the_clock_lets_no_lease_last_for_the_step":
@@ -224,7 +224,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W8 an_old_ticket_from_before_the_clock_stepped_back_is_no_worse_than_a_new_one":
             _by(instead("W8-old-ticket", "if not newcomer then")),
         "W8 a_newcomer_stands_behind_waiters_from_before_the_clock_stepped_back": _by(never("W8-queue")),
-        "W8 a_newcomer_stands_behind_every_waiter_of_other_sessions_after_the_clock_stepped_back": _by(
+        "W8 a_newcomer_stands_behind_all_other_sessions_after_the_clock_stepped_back": _by(
             instead("W8-highest", "if not last and redis.call('ZCOUNT', waiters, text, 'inf') > 1 then"),
             instead("W8-newest", "local last = tonumber(redis.pcall('GET', highest))"),
         ),
@@ -272,7 +272,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             instead("W9-publish", "local reply = redis.call(publish, channel, message)"),
             rows=("lock server no_channels", "semaphore server no_channels"), says="user",
         ),
-        "W9 without_rights_a_grant_gets_its_message_or_no_waiter_holds": _by(
+        "W9 without_rights_a_grant_is_told_or_no_waiter_holds": _by(
             instead("W9-notify", "notify(head, token, text, ttl_ms)\nif true then"),
             rows=("lock server no_channels", "semaphore server no_channels"),
         ),
@@ -353,7 +353,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     "unit/core/timing": {
         "W3 a_lease_handed_to_a_dead_session_outlasts_its_sign_of_life":
             _by(instead("W3-interval", "return min(1.0, ttl)")),
-        "W6 a_recheck_comes_within_the_interval_and_never_at_once":
+        "W6 rechecks_come_in_the_interval_and_not_at_once":
             _by(instead("W6-delay", "return max(expected + 0.002 + 0.01 * jitter, 0.002)")),
         "W6 without_a_predicted_end_rechecks_are_a_tenth_to_half_a_second_apart":
             _by(instead("W6-endless", "return min(floor, interval)")),
@@ -361,7 +361,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(instead("W6-delay", "return min(0.002 + 0.01 * jitter, interval)")),
     },
     "unit/engine/acquire": {
-        "W5 cancellation_at_any_await_leaves_nothing_held_or_queued":
+        "W5 cancelling_at_any_await_leaves_nothing_behind":
             _by(without("W5-awaited"), rows=("asked_again its_task None",), says="AssertionError: assert not {"),
         "W13 a_lease_that_replicas_must_have_begins_when_they_have_it": _by(never("W13-asked")),
     },
@@ -376,7 +376,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "W10 an_undo_is_worth_trying_for_as_long_as_a_request_may_still_arrive": _by(never("W10-undo-for")),
     },
     "unit/grantors/wakeups": {
-        "W11 a_session_that_begins_to_poll_emits_an_event_with_the_seconds_until_it_subscribes_again":
+        "W11 a_session_that_polls_emits_an_event_with_the_seconds_until_it_subscribes_again":
             _by(always("W11-forbidden")),
         "W1 a_polling_session_is_notified_once_its_subscription_is_found": _by(before("W1-subscribed", "return")),
         "W15 a_polling_session_is_notified_once_its_subscription_is_found":
@@ -460,7 +460,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             _by(_met("fence-by-incr"), _met("renewal-recreates"), rows=("Lock",)),
     },
     "faults/versioned_lost_reply": {
-        "C5 a_write_whose_answer_is_lost_is_no_conflict":
+        "C5 a_lost_answer_is_no_conflict":
             _by(never("versioned-again"), rows=("reset",), says="VersionConflictError"),
     },
     "primitives/conformance": {
