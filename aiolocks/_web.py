@@ -167,9 +167,13 @@ async def releases(manager: LockManager) -> None:
         await asyncio.sleep(_POLL_INTERVAL)
 
 
-def in_one_form(value: object) -> object:
-    """Return a text in Unicode's form NFC, as one text can reach us in several forms; any other *value* unchanged."""
-    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+def name_from(template: str, values: Mapping[str, object]) -> str:
+    """Return the name of a lock. Texts are put into Unicode's form NFC, as one text can reach us in several forms."""
+    texts = {
+        field: unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+        for field, value in values.items()
+    }
+    return template.format_map(texts)
 
 
 def fields_of(template: str) -> list[str]:

@@ -9,18 +9,7 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack, final
 
 from . import Lease, LockManager
 from ._core.options import Duration, TrackedOptions
-from ._web import (
-    LOST,
-    RESTART,
-    Answers,
-    Plan,
-    Status,
-    check_callables,
-    check_known,
-    fields_of,
-    in_one_form,
-    retry_header,
-)
+from ._web import LOST, RESTART, Answers, Plan, Status, check_callables, check_known, fields_of, name_from, retry_header
 from ._web_background import Leads, check_background, in_background
 
 try:
@@ -167,7 +156,7 @@ def locked(
         if not isinstance(name, str):
             return name(request)
         check_known(name, fields, request.match_info, request.path, "a function of the request")
-        return name.format_map({field: in_one_form(value) for field, value in request.match_info.items()})
+        return name_from(name, request.match_info)
 
     def decorate(
         handler: Callable[[*Target, Lease], Awaitable[Response]],

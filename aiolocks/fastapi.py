@@ -23,7 +23,7 @@ from ._web import (
     check_callables,
     check_known,
     fields_of,
-    in_one_form,
+    name_from,
     releases,
     retry_header,
 )
@@ -276,7 +276,7 @@ def _from_path(template: str) -> Callable[[HTTPConnection], Awaitable[str]]:
         values = {field: _value(connection, field, errors) for field in fields}
         if errors:
             raise _invalid(connection, errors)
-        return template.format_map({field: in_one_form(value) for field, value in values.items()})
+        return name_from(template, values)
 
     return name_of
 

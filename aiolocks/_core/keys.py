@@ -39,7 +39,7 @@ class Keys:
     Attributes:
         family: The kind whose scripts use these keys.
         base: Every key of the name begins with it.
-        holder_key: The key of the holder: the base, but for `exact`.
+        holder_key: The key of the holder: the base, except for `exact`.
         channels: The start of every wake-up channel; see `channel_of`.
         holder: The `holder=` label of the manager that made these keys, or None.
     """

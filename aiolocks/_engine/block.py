@@ -275,11 +275,7 @@ class ExitHandle(Block):
     def claim(self, owner: "SharedContextManager[Any]") -> bool:
         """Claim this handle for the block that *owner* opens. False if it is taken, or another task looked it up."""
         task = self._task
-        try:
-            running = asyncio.current_task()  # as `current_task` does, for speed
-        except RuntimeError:
-            running = None
-        if self._claimed or task is not running:
+        if self._claimed or task is not current_task():
             return False
         if self._owner is not owner:
             if self._owner is not type(owner):

@@ -79,7 +79,7 @@ def test_a_newcomer_that_does_not_fit_has_the_room_of_a_waiter_that_does(rwlock:
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)
 def test_waiters_that_a_refused_newcomer_brings_back_are_served_by_the_next_release(exclusive: Scripts) -> None:
-    """W2: they were passed over, and a release since then has noted that nobody waits."""
+    """W2: they were passed over, and a release since then has noted that none waits."""
     exclusive.granted("ann", session="away")
     exclusive.queued("ben")
     for who, successor in [("ann", "cat"), ("cat", "dan")]:

@@ -81,7 +81,7 @@ async def test_a_fencing_token_whose_answer_was_lost_is_asked_for_again() -> Non
     async with aclosing(Server(SILENCE, 60)) as server:
         async with server.at("shop/orders").write as lease:
             assert lease.fencing_token == 60
-            assert len(server.runs("modes_grant")) == 2, "what is held is not asked for anew"
+            assert len(server.runs("modes_grant")) == 2, "what is held is not asked for again"
 
 
 async def test_a_level_lost_before_all_have_one_fencing_token_makes_all_begin_again() -> None:
