@@ -382,16 +382,16 @@ class RedisGrantor:
     def _undoing(self, request: Request, link: Connection) -> Arguments:
         tombstone_ms, line = 0, self._queues.get(self._base)
         session, channels, life_ms = self._address(request, line)
-        session = request.place.session or session  # a session that polls may have another name by now
+        at = request.place.session  # W15: it leaves the line that re-checks keep alive; those of former names expire
         for asked in request.unanswered:
             if asked.link is not link:  # defect: W10-late
                 # A request that went over another connection may still come after this one.
                 tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
             # equivalent: constant, an adoption has 3 and all others have 7 or more
-            if asked.link is not None and len(asked.args) > 4:
-                session = asked.args[4]
+            if at != session and asked.link is not None and len(asked.args) > 4:
+                at = asked.args[4]
         entry = request.queue_terms() if request.extensions else request.terms.text
-        args: Arguments = (request.token, entry, tombstone_ms, session, channels, life_ms, 0 if line is None else 1)
+        args: Arguments = request.token, entry, tombstone_ms, at or session, channels, life_ms, 0 if line is None else 1
         for extension in request.extensions:
             args += extension.release_arguments()
         return args
