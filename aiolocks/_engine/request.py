@@ -225,6 +225,11 @@ class Request:
         return self.phase >= _ANSWERED or bool(self.unanswered)  # defect: W5-tried
 
     @property
+    def silent_attempts(self) -> int:
+        """Number of unanswered attempts whose link was closed for its silence: a wait that was too short, perhaps."""
+        return sum(call.met_silence for call in self.unanswered)
+
+    @property
     def undo_for(self) -> float:
         """Seconds for which an undo is worth trying: what is on the server already ends with its TTL."""
         ttl = self.terms.ttl

@@ -106,7 +106,7 @@ class RedisGrantor:
         if line is not None:
             line.expect(request)
         future: asyncio.Future[Answer] = context.loop.create_future()
-        patience = pipeline.patience_after(len(request.unanswered)) if request.unanswered else pipeline.patience
+        patience = pipeline.patience_after(request.silent_attempts) if request.unanswered else pipeline.patience
         link = pipeline.ready
         if link is None:
             self.servers.info.publish(self.keys.channels, request.terms.ttl)

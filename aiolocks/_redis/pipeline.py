@@ -217,6 +217,11 @@ class PendingCall:
         if receiver is not None:
             receiver(self, reply)
 
+    @property
+    def met_silence(self) -> bool:
+        """Whether its link was closed because a reply was overdue."""
+        return self.link is not None and isinstance(self.link.lost, exceptions.TimeoutError)
+
     def then(self, go_on: Callable[[], None]) -> None:
         """Call *go_on* as well when this is answered, behind its receiver."""
         receiver = self.receiver

@@ -7,7 +7,7 @@ from redis import Redis
 
 from aiolocks._core.modes import EXCLUSIVE, SHARED
 from tests.scripts.calls import TTL, Grant, Scripts, poller, token, told_either_way
-from tests.scripts.states import fence_of, holders, line, listening, sessions
+from tests.scripts.states import fence_of, holders, lapse, line, listening, sessions
 
 pytestmark = told_either_way
 
@@ -78,3 +78,12 @@ def test_a_waiter_in_two_lines_keeps_the_longer_lease(
         several.release("ann", permits=alone)
         assert sessions(several) == []
     assert holders(several)["ben"] > TTL - 1_000
+
+
+def test_a_waiter_that_is_granted_by_its_former_line_has_the_lease_in_full_and_waits_no_more(held: Scripts) -> None:
+    """P1, W15: a poller is granted a short lease, but here the reply brings it to the waiter at once."""
+    held.queued("ben", session=poller(250))
+    lapse(held, "ann")
+    held.granted("ben")
+    assert holders(held) == {"ben": pytest.approx(TTL, abs=1_000)}
+    assert sessions(held) == line(held) == []

@@ -176,6 +176,7 @@ class Observer:
             self._world.meet(f"answers {text.partition(' ')[0]}", "server")
         elif _BROKEN_OFF in text:
             self._world.meet("scripts that broke off", "server")
+            self._published = []
         else:
             self._world.violate(f"{script.name} failed: {error}")
 

@@ -4,6 +4,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks._core.answers import REPLY_TIMEOUT
@@ -11,7 +12,7 @@ from aiolocks._core.timing import retry_delay
 from aiolocks._engine.guard import guard
 from aiolocks._engine.lease import Lease, state_of
 from aiolocks._engine.request import Granted, Request
-from tests.support.answering import SILENCE, Answering, insist, session_of
+from tests.support.answering import SILENCE, Answering, Asked, insist, session_of
 from tests.support.pipelines import pipeline_in
 from tests.support.virtual import clock
 
@@ -43,6 +44,21 @@ async def test_a_request_to_acquire_is_waited_for_longer_after_each_silence() ->
             await server.asking().acquire(Lease)
         assert clock() == REPLY_TIMEOUT
         assert patience([*server.times("lock_grant"), clock()], paused=False) == [1, 2, 4, 3]
+
+
+async def test_attempts_whose_links_were_cut_make_no_later_one_wait_longer() -> None:
+    """P13: or a link that dies after others were cut is found out late."""
+    cuts = [RedisConnectionError("cut")] * 3
+
+    def answer(asked: Asked) -> object:
+        if asked.what == "lock_grant" and cuts:
+            raise cuts.pop()
+        return SILENCE if asked.what == "lock_grant" else 1
+
+    async with session_of(server := Answering(answer)):
+        with pytest.raises(RedisTimeoutError):
+            await server.asking().acquire(Lease)
+        assert clock() == 1
 
 
 async def test_an_undo_is_waited_for_longer_after_each_silence() -> None:

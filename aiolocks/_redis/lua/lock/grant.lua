@@ -84,6 +84,11 @@ end
 local grants = {}
 hand_over(grants) -- defect: W7-grant
 owner, number = held_by()
+if owner == token then
+  -- slow path: perhaps by its entry in the line of a former name of the session, and for a short time (W11, W15)
+  extend(token, ttl_ms)
+  leave(entry)
+end
 -- defect: W21-past-queue
 if not owner and not more and not held_back and not young then -- no session in the queue can be notified
   number = grant(token, ttl_ms)

@@ -105,6 +105,10 @@ local grants = {}
 if verdict == 'later' or (ticket ~= '1' and ticket ~= '-2') then
   hand_over(grants, most and -1) -- -1: `room_for` has put this session back, if it has waiters
   number = fence_of(token)
+  if number then
+    extend(token, ttl_ms) -- perhaps by its entry in the line of a former name, and for a short time (W11, W15)
+    leave(entry)
+  end
   verdict = redis.call('EXISTS', queue) == 0 and can_grant(mode, token) or 'later'
 end
 if not number and verdict == 'yes' and not young then

@@ -164,6 +164,8 @@ if existing > 0 then
   hand_over(grants) -- defect: W7-grant
   number = fence_of(token)
   if number then
+    extend(token, ttl_ms) -- perhaps by its entry in the line of a former name, and for a short time (W11, W15)
+    leave(entry)
     return { 'granted', number, grants, differed, limit_in_force }
   end
   -- defect: W21-past-queue-permits
