@@ -36,7 +36,7 @@ from .._redis.scripts import Arguments, Command, NamedScript
 from .families import RenewalBatch, ScriptSet, renewal_patience, renewed_alone
 from .replication import replicated
 from .wait_queue import WaitQueue
-from .wakeups import SessionAddress, Wakeups
+from .wakeups import SessionAddress, Wakeups, name_in
 
 if TYPE_CHECKING:
     from .session import Servers
@@ -198,12 +198,11 @@ class RedisGrantor:
         return self.servers.addresses.get((channels, ttl)) or self.wakeups().address(channels, ttl)
 
     def _terms(self, request: Request, link: Connection) -> Arguments:
-        line = self._queues.get(self._base) if self._queues else None
-        address = session, channels, life_ms = self._address(request, line)
-        terms, number = request.terms, request.place.ticket
+        line, terms, number = self._queues.get(self._base), request.terms, request.place.ticket
+        address = self._address(request, line)
         ticket: bytes | int = number if request.wait else ~number  # defect: W8-ticket
         if line is None and not request.extensions:  # as nearly always
-            return request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms
+            return request.token, terms.ttl_ms, terms.permits, ticket, address
         brief = (
             line is not None and ticket == 0 and self._scripts.short_reply and line.knows(address)
             and not request.tried
@@ -215,7 +214,7 @@ class RedisGrantor:
             if extension.newcomer and ticket == 0:  # defect: W26-newcomer
                 ticket, brief = extension.newcomer, False  # defect: W26-brief
         ticket = _BRIEFLY if brief else ticket
-        return request.token, terms.ttl_ms, terms.permits, ticket, session, channels, life_ms, *more
+        return request.token, terms.ttl_ms, terms.permits, ticket, address, *more
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
@@ -270,7 +269,7 @@ class RedisGrantor:
             args = call.args
             if not reply or args[3] != _BRIEFLY:
                 raise ValueError
-            request.queued(-reply, call.sent_at, 0, args[4])
+            request.queued(-reply, call.sent_at, 0, name_in(args[4]))
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
                 self.queue.join_others(request)
@@ -287,12 +286,12 @@ class RedisGrantor:
         if verdict == b"queued":
             _, ticket, busy_ms, fence, subscribers, grants, *_ = reply
             check_numbers(busy_ms, fence, subscribers)
-            request.queued(ticket, call.sent_at, fence, call.args[4])
+            request.queued(ticket, call.sent_at, fence, name_in(call.args[4]))
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
                 # equivalent: 8, for speed
-                self.queue.join(request, busy_ms, subscribers, call.args[4:7])
+                self.queue.join(request, busy_ms, subscribers, call.args[4])
             self.deliver(grants)
             return None if turned else Queued()
         if verdict in (b"busy", b"young", b"full"):
@@ -332,12 +331,12 @@ class RedisGrantor:
             more += extension.arguments(again=True)
         address = self._address(request, self._queues.get(self._base))
         # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
-        return request.token, request.terms.ttl_ms + 1, request.terms.permits, ~0, *address, *more
+        return request.token, request.terms.ttl_ms + 1, request.terms.permits, ~0, address, *more
 
     def submit_recheck(
         self, address: SessionAddress, entries: Sequence[bytes], receive: CallReceiver, patience: float
     ) -> None:
-        self.route.submit(self._scripts.script("recheck", self.keys), (*address, *entries), receive, patience)
+        self.route.submit(self._scripts.script("recheck", self.keys), (address, *entries), receive, patience)
 
     def renew(self, request: Request, ttl: float, tell: ResultCallback, thread: Pipelines | None = None) -> None:
         pipeline = self.pipeline(thread)
@@ -380,18 +379,19 @@ class RedisGrantor:
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
-        tombstone_ms, line = 0, self._queues.get(self._base)
-        session, channels, life_ms = self._address(request, line)
-        at = request.place.session  # W15: it leaves the line that re-checks keep alive; those of former names expire
+        name, line = request.place.session, self._queues.get(self._base)
+        tombstone_ms = 0 if request.asked_at is not None else round(1000 * LONGEST_RETRY)  # W10: it may be a stray's
+        address = self._address(request, line)
         for asked in request.unanswered:
-            if asked.link is not link:  # defect: W10-late
-                # A request that went over another connection may still come after this one.
+            if asked.link is not link:  # it may still come, after this one # defect: W10-late
                 tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
-            # equivalent: constant, an adoption has 3 and all others have 7 or more
-            if at != session and asked.link is not None and len(asked.args) > 4:
-                at = asked.args[4]
+            # W15: it leaves the line that re-checks keep alive; those of former names expire.
+            # equivalent: constant, an adoption has 3, all others more
+            if name != name_in(address) and asked.link is not None and len(asked.args) > 4:
+                name = name_in(asked.args[4])
+        address = name + address[address.index(b" ") :] if name else address
         entry = request.queue_terms() if request.extensions else request.terms.text
-        args: Arguments = request.token, entry, tombstone_ms, at or session, channels, life_ms, 0 if line is None else 1
+        args: Arguments = request.token, entry, tombstone_ms, address, 0 if line is None else 1
         for extension in request.extensions:
             args += extension.release_arguments()
         return args
@@ -462,7 +462,7 @@ class RedisGrantor:
         with self.context.in_use():
             if as_waiter:
                 return await self.route.ask(
-                    script, lambda _, link: (*args, *self.queue.address()), patience, on_reply=on_reply
+                    script, lambda _, link: (*args, self.queue.address()), patience, on_reply=on_reply
                 )
             reply = await self.route.ask(script, args, patience, on_reply=on_reply)
             if overtook:  # once: what holds the release up may last

@@ -24,8 +24,8 @@ from .._core.tokens import session_of
 from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
 from .._redis.clients import warn_once
 from .._redis.pipeline import PendingCall
-from .._redis.scripts import Arguments, PlainCommand
-from .wakeups import SessionAddress, Wakeups
+from .._redis.scripts import PlainCommand
+from .wakeups import SessionAddress, Wakeups, name_in
 
 if TYPE_CHECKING:
     from .one_server import RedisGrantor
@@ -69,7 +69,7 @@ class WaitQueue:
         """See `address`. None if it must be made again."""
         self._names: set[bytes] = set()
         """Names of the session under which its waiters may be queued. Only polling gives it more than one."""
-        self._last_sent_address: Arguments | None = None
+        self._last_sent_address: SessionAddress | None = None
         """The address in the newest request that the server has answered."""
         self._busy_ms = -1
         """The last known ms of the other holder's lease; see `Request.busy_for_ms`."""
@@ -99,7 +99,8 @@ class WaitQueue:
         if address is None:
             context = self._context
             self._address = address = self.wakeups.address_for(self._grantor.keys.channels, self._interval)
-            formers, self._names = self._names - {address[0]}, {address[0]}  # defect: W11-formers
+            name = name_in(address)
+            formers, self._names = self._names - {name}, {name}  # defect: W11-formers
             for former in sorted(formers):
                 context.loop.call_soon(self._move, former, context.clock() + 3 * _MAX_INTERVAL)
         return address
@@ -129,8 +130,7 @@ class WaitQueue:
                 self._context.loop.call_later(MIN_RECHECK_INTERVAL, self._expire, former, until)
 
         if not self._context.closed and self._context.clock() < until:
-            prefix = self.wakeups.prefix(self._grantor.keys.channels)
-            self._recheck_none((former, prefix, 0), answered)
+            self._recheck_none(b"%b 0 %b" % (former, self.wakeups.prefix(self._grantor.keys.channels)), answered)
 
     def _recheck_none(self, address: SessionAddress, answered: Callable[[PendingCall, Any], None]) -> None:
         """Send a re-check without waiters, as every re-check also hands over. Call *answered* with its reply."""
@@ -161,7 +161,7 @@ class WaitQueue:
         """Whether the server knows *address*, and so for how long the session may be silent."""
         return self._last_sent_address == address  # defect: W3-told
 
-    def join(self, request: Request, busy_ms: int, subscribers: int, sent: Arguments | None = None) -> None:
+    def join(self, request: Request, busy_ms: int, subscribers: int, sent: SessionAddress | None = None) -> None:
         """Add a waiter. *sent* is the address in the request that was answered "queued", if there was one."""
         servers = self.wakeups.servers
         current = servers.queues.setdefault(self._base, self)
@@ -172,7 +172,7 @@ class WaitQueue:
             servers.grantors[self._base] = self._grantor
         if sent is not None:
             self._last_sent_address, self._busy_ms = sent, busy_ms
-            self._names.add(sent[0])
+            self._names.add(name_in(sent))
         self.waiting[request.token] = request
         self._set_interval(min(self._interval, request.terms.recheck))  # defect: W3-shortest
         if len(self._names) > 1:  # they asked at the same time, before there was a queue
@@ -275,7 +275,7 @@ class WaitQueue:
             if request.turn.done():  # defect: W8-left
                 continue
             if answer > 0:
-                request.queued(answer, call.sent_at, fence, call.args[0])
+                request.queued(answer, call.sent_at, fence, name_in(call.args[0]))
                 request.busy_for_ms(busy_ms)
                 objections = (extension.objection(limit[0]) for extension in request.extensions if limit)
                 objection = next((found for found in objections if found is not None), None)
@@ -368,7 +368,7 @@ class WaitQueue:
             self._schedule(delay)
 
     def _subscribe(self, subscribers: int) -> None:
-        if not self.wakeups.polling and (not subscribers or of_shard(self.address()[1])):
+        if not self.wakeups.polling and (not subscribers or of_shard(self.address())):
             self.wakeups.subscribe(self._grantor.channel(), self)
 
     def _delay(self, busy_ms: int) -> float:

@@ -44,8 +44,9 @@ _MAX_ADDRESSES = 256
 _COUNT = PlainCommand("PUBSUB", "NUMSUB")
 _COUNT_OF_SHARD = PlainCommand("PUBSUB", "SHARDNUMSUB")
 
-SessionAddress = tuple[bytes, bytes, int]
-"""The session's name, the prefix of its channels, and the ms that its queue lives without a re-check."""
+SessionAddress = bytes
+"""The session's name, the ms that its queue lives without a re-check, and the prefix of its channels. They are one
+argument of the scripts; see `libraries/address.lua`."""
 
 
 class Wakeups:
@@ -106,7 +107,7 @@ class Wakeups:
         # W11: the name asks the server for the polling flag. Older versions read it there.
         # equivalent: constant, no interval is under 25 ms, and it is rounded
         name = b"poll%d-%b" % (max(1, round(1000 * interval)), session) if self.polling else session
-        return name, self.prefix(channels), round(3000 * interval)  # defect: W3-life
+        return b"%b %d %b" % (name, round(3000 * interval), self.prefix(channels))  # defect: W3-life
 
     def interval(self, interval: float) -> float:
         """Return the re-check interval, shortened while polling."""
@@ -267,3 +268,8 @@ class ClusterWakeups(Wakeups):
 
     def counter(self, channel: bytes) -> Route:
         return self._router.route(channel)
+
+
+def name_in(address: SessionAddress) -> bytes:
+    """Return the session's name in its *address*."""
+    return address.partition(b" ")[0]

@@ -28,7 +28,7 @@ log = logging.getLogger("aiolocks")
 _MAX_DECLARED = 10_000
 """Maximum number of limits that are remembered as declared, so that names used only once do not pile up."""
 
-_DECLARE = 8
+_DECLARE = 6
 """Position of the argument of `semaphore/grant` that says whether to declare the limit."""
 
 _Declared = OrderedDict[tuple[bytes, int], None]

@@ -51,8 +51,8 @@ _SUFFIXES = {
 }  # fmt: skip
 """The text behind the name in each key, by what the headers call it. Callers pass keys of other names themselves."""
 
-_COMPLETED_BY = {"waiters": "session", "tombstone": "token"}
-"""The argument with which the text of these keys ends."""
+_COMPLETED_BY = {"waiters": "address", "tombstone": "token"}
+"""The argument with whose first word these keys end."""
 
 Arguments = tuple[Any, ...]
 """Each is bytes or a number."""
@@ -79,9 +79,9 @@ class Script:
 
     def keys_of(self, key: bytes, holder: bytes, args: Arguments) -> tuple[bytes, ...]:
         """Return the keys for *args*, of the name whose holder is in *holder* and whose other keys begin with *key*."""
+        words = [cast("bytes", args[at]).partition(b" ")[0] if at >= 0 else b"" for _, at in self.layout]
         keys = tuple([
-            holder if not suffix else key + suffix + cast("bytes", args[at]) if at >= 0 else key + suffix
-            for suffix, at in self.layout
+            key + suffix + word if suffix else holder for (suffix, _), word in zip(self.layout, words, strict=True)
         ])  # fmt: skip
         return keys if self.optional < 0 or args[self.optional] else keys[:-1]
 

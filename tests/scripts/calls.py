@@ -232,7 +232,8 @@ class Scripts:
     def run(self, verb: str, *, session: str = "home", who: str = "", **args: object) -> Any:
         """Run the script of *verb*; a *session* or token that its header does not name is not passed."""
         script = load(f"{self.family}/{verb}")
-        always: dict[str, object] = {"session": session, "channels": self.channels, "life_ms": LIFE}
+        address = f"{session} {args.pop('life_ms', LIFE)} ".encode() + self.channels
+        always: dict[str, object] = {"address": address}
         if who:
             always["token"] = token(who)
         args = {name: value for name, value in always.items() if name in script.args} | args

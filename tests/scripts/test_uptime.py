@@ -216,7 +216,7 @@ def test_an_older_version_finds_in_the_line_what_it_looks_for(held: Scripts) -> 
         source = source.replace(here, before)
     names = ("holder", "fence") if held.kind == "lock" else ("holders", "meta")
     key_names = [held.key(name) for name in (*names, "queue", "waiters")]
-    args = (token("ann"), f"{TTL} {held.usual}", 0, "home", held.keys.channels, LIFE)
+    args = (token("ann"), f"{TTL} {held.usual}", 0, f"home {LIFE} aiolocks:wake:")
     held.redis.eval(source, len(key_names), *key_names, *args)
     assert list(holders(held)) == ["ben"]
 

@@ -386,7 +386,7 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
     },
     "unit/grantors/one_server": {
         "W3 a_session_promises_signs_of_life_by_the_shortest_ttl_that_waits":
-            _by(instead("W3-life", "return name, channels, round(12_000 * interval)")),
+            _by(instead("W3-life", "return b'%b %d %b' % (name, round(12_000 * interval), channels)")),
         "W5 a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusal_is_not":
             _by(never("W5-stray"), says="ValueError"),
         "W8 only_a_newcomer_to_a_lock_that_waits_on_known_terms_asks_for_a_short_answer":

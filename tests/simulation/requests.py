@@ -45,10 +45,13 @@ def read(script: Script, fields: list[bytes]) -> Asked:
     """Return what *fields*, a request to run *script*, asks for."""
     count = int(fields[2])
     values = fields[3 + count :]
+    args = dict(zip(script.args, values, strict=False))
+    if "address" in args:
+        args["session"], args["life_ms"], args["channels"] = args["address"].split(b" ", 2)
     return Asked(
         script,
         base=fields[3],
-        args=dict(zip(script.args, values, strict=False)),
+        args=args,
         more=values[len(script.args) - 1 :],
         values=values,
     )

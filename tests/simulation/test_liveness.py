@@ -27,7 +27,7 @@ def test_each_process_is_served_in_time_while_another_or_a_server_fails_for_good
 def test_a_session_that_is_never_taken_for_dead_is_found() -> None:
     """W3: each of its waiters would cost one lease. Runs in which all faults end do not show it."""
     with ExitStack() as undo:
-        instead("W3-life", "return name, channels, round(12_000 * interval)")(Garden(undo))
+        instead("W3-life", "return b'%b %d %b' % (name, round(12_000 * interval), channels)")(Garden(undo))
         total = explore(range(20))
     assert total.failed
     assert all("P13" in text for outcome in total.failed for text in outcome.violations)

@@ -235,7 +235,7 @@ class Program:
         """Hold for a while, and write now and then: some writes arrive late, and some programs never look."""
         rng = self._rng
         left = rng.choice([0.0, 0.01, 0.1, 0.5, LONGEST_BODY]) * (rng.random() if not self._far else 1.0)
-        if thing.ttl <= 2 and rng.random() < (0.3 if self._far else 0.15):
+        if thing.ttl <= 2 and rng.random() < (0.3 if self._far else 0.15) and not self.closing:
             left = 3 * lease.remaining()  # to the end, if nothing renews it
         if thing.kind == "rlock":
             await self._reenter(thing, lease)

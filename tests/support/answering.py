@@ -26,6 +26,7 @@ from aiolocks._engine.lease import Hold
 from aiolocks._engine.request import Request
 from aiolocks._grantors.one_server import RedisGrantor
 from aiolocks._grantors.session import Session
+from aiolocks._redis.scripts import load
 from tests.support.odd_answers import name_of
 from tests.support.virtual import clock
 
@@ -56,6 +57,11 @@ class Asked(NamedTuple):
     @property
     def arguments(self) -> list[bytes]:
         return self.words[3 + int(self.words[2]) :]
+
+    @property
+    def asker(self) -> list[bytes]:
+        """The session that asks, the ms that it lives without a re-check, and the prefix of its channels."""
+        return self.arguments[load(self.what.replace("_", "/", 1)).args.index("address")].split(b" ", 2)
 
 
 _A_POOL: Any = object

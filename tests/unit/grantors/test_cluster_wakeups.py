@@ -45,7 +45,7 @@ class Busy(Nodes):
                 owns = self.owners[slot_of(asked.keys[0])] == node.port
                 return [b"queued", 1, 3_600_000, 0, found, 0] if owns else self.moved(asked.keys[0])
             case "lock_recheck" | "semaphore_recheck":
-                waiting = [1] * (len(asked.words) - 10)
+                waiting = [1] * (len(asked.arguments) - 1)
                 return [found, 3_600_000, 0, 0 if found else 1, waiting, 0, 5]
             case "semaphore_resize":
                 return [1] if node.port == 2 else self.moved(asked.keys[0])
@@ -64,7 +64,7 @@ async def test_even_the_first_request_names_the_channels_of_the_slots() -> None:
     nodes = Busy()
     await Semaphore(nodes.client, "orders", 1).resize(2)
     [asked] = nodes[2].runs("semaphore_resize")
-    assert asked.arguments[-2] == b"aiolocks:wake:{"
+    assert asked.asker[2] == b"aiolocks:wake:{"
     await asyncio.sleep(1)
 
 

@@ -119,7 +119,7 @@ async def test_a_request_names_the_keys_of_the_name_of_the_session_and_of_its_to
         session, [asked] = there.session.context.id, there.server.asked
         queue, waiters, tombstone = BASE + b":queue", BASE + b":q:" + session, BASE + b":t:" + request.token
         assert asked.keys == [BASE, BASE + b":fence", queue, waiters, tombstone, BASE + b":ticket"]
-        assert asked.arguments == [request.token, b"2000", b"1", b"0", session, b"aiolocks:wake:", b"1500"]
+        assert asked.arguments == [request.token, b"2000", b"1", b"0", session + b" 1500 aiolocks:wake:"]
         assert there.grantor.channel() == b"aiolocks:wake:" + session
     async with scene("redlock", "lock") as there:
         await there.ask()[1]
@@ -165,10 +165,10 @@ async def test_a_session_promises_signs_of_life_by_the_shortest_ttl_that_waits()
     async with scene() as there:
         for ttl, life_ms in [(30.0, b"3000"), (2.0, b"1500"), (1.0, b"750"), (30.0, b"3000")]:
             await there.ask(ttl=ttl)[1]
-            assert there.asked("lock_grant")[-1].arguments[6] == life_ms
+            assert there.asked("lock_grant")[-1].asker[1] == life_ms
         await there.wait_in_line(ttl=2.0)
         await there.ask(ttl=30.0)[1]
-        assert there.asked("lock_grant")[-1].arguments[6] == b"1500"
+        assert there.asked("lock_grant")[-1].asker[1] == b"1500"
 
 
 async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhile() -> None:
@@ -184,7 +184,7 @@ async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhil
         await asyncio.sleep(1)
         again = there.asked("lock_grant")[-1]
         assert again.words[0] == b"EVAL"
-        assert again.keys[3] == BASE + b":q:" + again.arguments[4]
+        assert again.keys[3] == BASE + b":q:" + again.asker[0]
 
 
 async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
@@ -197,7 +197,7 @@ async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
             await asyncio.sleep(20)
             assert answer.done()
             answer.exception()
-            assert there.asked("lock_grant")[-1].arguments[7:] == sent
+            assert there.asked("lock_grant")[-1].arguments[5:] == sent
 
 
 async def test_a_grant_counts_from_when_its_request_left() -> None:
@@ -366,8 +366,9 @@ async def test_a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusa
         assert await there.ask(wait=False)[1] == Busy()
         await asyncio.sleep(0.01)
         [released] = there.asked("lock_release")
-        assert released.arguments[:3] == [b"t" * 32, b"2500 1", b"0"]
-        assert released.keys == [BASE, BASE + b":fence", BASE + b":queue", BASE + b":q:" + there.session.context.id]
+        assert released.arguments[:3] == [b"t" * 32, b"2500 1", b"60000"]
+        parts = [b"", b":fence", b":queue", b":q:" + there.session.context.id, b":t:" + b"t" * 32]
+        assert released.keys == [BASE + part for part in parts]
 
 
 async def test_a_caller_continues_a_script_that_had_no_time_for_all_free_names() -> None:
@@ -409,7 +410,7 @@ async def test_where_the_caller_is_gone_the_session_continues_its_script(gone: s
             there.undo(request)
         await asyncio.sleep(1)
         assert len(there.asked("lock_grant")) == 1
-        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [3], "one, for nobody's place"
+        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [1], "one, for nobody's place"
 
 
 async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> None:
@@ -418,7 +419,7 @@ async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> 
         await granted
         assert there.undo(request) == []
         await asyncio.sleep(0.1)
-        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [3], "one, for nobody's place"
+        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [1], "one, for nobody's place"
 
 
 # Renewing.
@@ -512,7 +513,7 @@ async def test_an_undo_says_whether_it_ended_a_live_lease() -> None:
             assert outcomes == [told]
             asked = there.asked("lock_release")[0]
             session = there.session.context.id
-            assert asked.arguments == [request.token, b"30000 1", b"0", session, b"aiolocks:wake:", b"3000", b"0"]
+            assert asked.arguments == [request.token, b"30000 1", b"0", session + b" 3000 aiolocks:wake:", b"0"]
             assert asked.keys[2:] == [BASE + b":queue", BASE + b":q:" + there.session.context.id]
 
 
@@ -643,7 +644,7 @@ async def test_for_replicas_a_lease_is_written_again_a_little_longer_and_never_q
         assert clock() == 5.02
         written = there.asked("lock_grant")[0]
         assert written.arguments[:4] == [request.token, b"30001", b"1", b"-1"]
-        assert written.arguments[7:] == [b"5", b"0"]
+        assert written.arguments[5:] == [b"5", b"0"]
         assert not request.unanswered
         assert written.words[0] == b"EVAL"
 
@@ -714,7 +715,7 @@ async def test_a_request_as_a_waiter_names_its_session_and_passes_grants_on() ->
         assert answer[0] == 5
         assert turn.result().fence == 41
         asked = there.asked("semaphore_resize")[0]
-        assert asked.arguments == [b"5", b"-1", there.session.context.id, b"aiolocks:wake:", b"3000"]
+        assert asked.arguments == [b"5", b"-1", there.session.context.id + b" 3000 aiolocks:wake:"]
         assert asked.keys[3] == b"aiolocks:semaphore:{orders}:q:" + there.session.context.id
         there.says["semaphore_resize"] = ResponseError("OOM command not allowed")
         with pytest.raises(ResponseError, match="OOM"):
@@ -819,5 +820,5 @@ async def test_an_adoption_that_is_not_answered_is_undone_as_any_request() -> No
         await asyncio.sleep(0.1)
         assert there.undo(request) == []
         [undone] = there.asked("lock_release")
-        assert (undone.arguments[0], undone.arguments[3]) == (request.token, there.session.context.id)
+        assert (undone.arguments[0], undone.asker[0]) == (request.token, there.session.context.id)
         asked.cancel()

@@ -49,7 +49,7 @@ class Hall(Answering):
             case "lock_grant":
                 return self.grant or [b"queued", 7, self.busy_ms, self.fence, self.found, 0]
             case "lock_recheck":
-                special = self.farewell if asked.arguments[2] == b"0" else self.recheck
+                special = self.farewell if asked.asker[1] == b"0" else self.recheck
                 return Later(self.delay, self.standing(asked)) if special is None else special
             case "SUBSCRIBE":
                 self.found = max(self.found, int(self.finds_anew))
@@ -72,10 +72,10 @@ class Hall(Answering):
 
     def rechecks(self, since: float = 0.0) -> list[float]:
         """Return when it was asked how all stand."""
-        return [asked.at for asked in self.of("lock_recheck", since) if asked.arguments[2] != b"0"]
+        return [asked.at for asked in self.of("lock_recheck", since) if asked.asker[1] != b"0"]
 
     def farewells(self) -> list[Asked]:
-        return [asked for asked in self.of("lock_recheck") if asked.arguments[2] == b"0"]
+        return [asked for asked in self.of("lock_recheck") if asked.asker[1] == b"0"]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def hall() -> Hall:
 
 
 def tokens(asked: Asked) -> list[bytes]:
-    return [entry.split()[0] for entry in asked.arguments[3:]]
+    return [entry.split()[0] for entry in asked.arguments[1:]]
 
 
 def gaps(times: Iterable[float]) -> list[float]:
@@ -155,21 +155,21 @@ async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so(h
     """W3: the session is taken for dead after three intervals; four are within any waiter's TTL."""
     async with session_of(hall):
         await waiting(hall, ttl=30)
-        assert hall.asked[-1].arguments[6] == b"3000"
+        assert hall.asked[-1].asker[1] == b"3000"
         await asyncio.sleep(0.3)
         hall.grant = Later(0.5, [b"queued", 8, HELD, 0, 1, 0])
         ask(hall, ttl=0.4)
-        assert hall.asked[-1].arguments[6] == b"300"
+        assert hall.asked[-1].asker[1] == b"300"
         hall.grant = None
         await asyncio.sleep(0.11)
         assert len(hall.rechecks()) == 1, "although the newcomer is not answered yet"
         await asyncio.sleep(1)
         before = len(hall.rechecks())
         await waiting(hall, ttl=30)
-        assert hall.of("lock_grant")[-1].arguments[6] == b"300"
+        assert hall.of("lock_grant")[-1].asker[1] == b"300"
         await asyncio.sleep(1)
         assert len(hall.rechecks()) - before == 10
-        assert hall.of("lock_recheck")[-1].arguments[2] == b"300"
+        assert hall.of("lock_recheck")[-1].asker[1] == b"300"
 
 
 async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter_begins_again(hall: Hall) -> None:
@@ -190,7 +190,7 @@ async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter
         await waiting(hall, ttl=30)
         await asyncio.sleep(5)
         assert gaps([again, *hall.rechecks(since=again)]) == [1.0] * 5
-        assert hall.of("lock_recheck")[-1].arguments[2] == b"3000"
+        assert hall.of("lock_recheck")[-1].asker[1] == b"3000"
 
 
 async def test_a_crowd_is_listed_in_parts(hall: Hall) -> None:
@@ -258,7 +258,7 @@ async def test_a_waiter_counts_from_the_newest_recheck_that_says_that_it_waits(h
         await asyncio.sleep(1.1)
         assert (request.place.ticket, request.place.session) == (1, session.context.id), "its undo names both"
         [asked] = hall.of("lock_recheck")
-        assert asked.arguments[3:] == [request.entry()]
+        assert asked.arguments[1:] == [request.entry()]
         assert request.valid_from == asked.at > 0.9
         assert request.retry_after == 12.5
         tell(hall, request, 40)
@@ -448,14 +448,14 @@ async def test_a_session_that_may_not_subscribe_polls_four_times_a_second_and_it
         await asyncio.sleep(5)
         assert gaps(hall.rechecks())[-8:] == [0.25] * 8
         [*_, newest] = hall.of("lock_recheck")
-        assert newest.arguments[:3] == [b"poll250-" + session.context.id, b"aiolocks:wake:", b"750"]
+        assert newest.asker == [b"poll250-" + session.context.id, b"750", b"aiolocks:wake:"]
         assert newest.keys[3] == b"aiolocks:lock:{orders}:q:poll250-" + session.context.id
         await waiting(hall, ttl=0.4)
-        assert hall.of("lock_grant")[-1].arguments[4] == b"poll100-" + session.context.id
+        assert hall.of("lock_grant")[-1].asker[0] == b"poll100-" + session.context.id
         await asyncio.sleep(1)
         assert gaps(hall.rechecks())[-8:] == [0.1] * 8
         [*_, newest] = hall.of("lock_recheck")
-        assert newest.arguments[:3:2] == [b"poll100-" + session.context.id, b"300"]
+        assert newest.asker[:2] == [b"poll100-" + session.context.id, b"300"]
 
 
 async def turn_to_polling(hall: Hall) -> Request:
@@ -473,12 +473,12 @@ async def test_a_session_with_a_new_name_leaves_the_queue_under_the_old_and_asks
     async with session_of(hall) as session:
         request = await turn_to_polling(hall)
         [farewell] = hall.farewells()
-        assert farewell.arguments == [session.context.id, b"aiolocks:wake:", b"0"]
+        assert farewell.arguments == [session.context.id + b" 0 aiolocks:wake:"]
         assert farewell.keys[3] == b"aiolocks:lock:{orders}:q:" + session.context.id
         [_, again] = hall.of("lock_grant")
         assert hall.asked.index(farewell) < hall.asked.index(again)
         assert again.arguments[0] == request.token
-        assert again.arguments[3:5] == [b"7", b"poll250-" + session.context.id]
+        assert (again.arguments[3], again.asker[0]) == (b"7", b"poll250-" + session.context.id)
         assert again.keys[3] == b"aiolocks:lock:{orders}:q:poll250-" + session.context.id
         assert again.at - farewell.at < 0.001
         await asyncio.sleep(5)
@@ -514,7 +514,7 @@ async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_
         before = len(hall.asked)
         await asyncio.sleep(0.01)
         assert hall.asked[before:][0].what == "lock_recheck"
-        assert hall.asked[before:][0].arguments[2] == b"0"
+        assert hall.asked[before:][0].asker[1] == b"0"
         await asyncio.sleep(5)
         assert len(hall.farewells()) == 2
 
@@ -772,7 +772,7 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once(h
             session.servers.wakeups[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         [asked] = hall.of("lock_recheck")
-        assert asked.arguments == [session.context.id, b"aiolocks:wake:", b"3000"]
+        assert asked.arguments == [session.context.id + b" 3000 aiolocks:wake:"]
         assert request.turn.result().fence == 41
         hall.recheck = ResponseError("OOM")
         session.servers.wakeups[0].deliver(b"-", MORE, 0, base)

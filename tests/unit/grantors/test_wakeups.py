@@ -36,7 +36,7 @@ class Hub(Answering):
             case "lock_grant":
                 return [b"queued", 1, 3_600_000, 0, found, 0]
             case "lock_recheck":
-                return [found, 3_600_000, 0, 0 if found else 1, [1] * (len(asked.words) - 10), 0]
+                return [found, 3_600_000, 0, 0 if found else 1, [1] * (len(asked.arguments) - 1), 0]
             case "SUBSCRIBE":
                 return [b"subscribe", asked.words[1], 1] if self.allows else NoPermissionError("NOPERM no &*")
             case "PUBSUB":

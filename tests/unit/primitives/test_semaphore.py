@@ -79,7 +79,7 @@ async def test_a_resize_counts_as_a_declaration_of_the_old_limit_and_of_the_new_
         scraper.answer = lambda asked: [3] if asked.what == "semaphore_resize" else 7
         await scraper.semaphore(3).resize(5)
         ((limit, pin, *waiter),) = [asked.arguments for asked in scraper.runs("semaphore_resize")]
-        assert (limit, pin, len(waiter)) == (b"5", b"-1", 3), "and whom to tell of what it hands over"
+        assert (limit, pin, len(waiter)) == (b"5", b"-1", 1), "and whom to tell of what it hands over"
         await scraper.semaphore(3).acquire()
         await scraper.semaphore(5).acquire()
         await scraper.semaphore(4).acquire()

@@ -8,7 +8,7 @@ from aiolocks._redis.scripts import Arguments, NamedScript, PreparedScript, load
 from tests.support.cases import one_by_one
 
 SCRIPT = load("lock/release")
-TERMS = (b"30000 1", 0, b"session", b"channels", 3000)
+TERMS = (b"30000 1", 0, b"session 3000 channels")
 
 
 def named(name: bytes = b"lock:{name}") -> NamedScript:
@@ -16,8 +16,8 @@ def named(name: bytes = b"lock:{name}") -> NamedScript:
 
 
 def keys(name: bytes, args: Arguments) -> tuple[bytes, ...]:
-    token, _, tombstone_ms, session, *_ = cast("Any", args)
-    held = (name, name + b":fence", name + b":queue", name + b":q:" + session)
+    token, _, tombstone_ms, address, *_ = cast("Any", args)
+    held = (name, name + b":fence", name + b":queue", name + b":q:" + address.split()[0])
     return (*held, name + b":t:" + token) if tombstone_ms else held
 
 

@@ -1,3 +1,3 @@
 -- As for a Lock, but the key holds the token alone.
 -- like     lock/recheck
--- uses     numbers, mutex, exact, queue, hand_over
+-- uses     numbers, address, mutex, exact, queue, hand_over

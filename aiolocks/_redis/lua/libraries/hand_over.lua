@@ -1,7 +1,7 @@
 -- Hands over what is free to the first waiter in the queue whose session can be notified. For waiters with `min_uptime`
 -- (W22) it also reads the server's uptime: a server that restarted with less data does not know all holders.
--- Needs the names: queue, waiters, session; of the primitive can_grant, full, grant, take_back, backlog, busy_for; judge
--- for `first_waits`; and `queue`.
+-- Needs the names: queue, waiters; of the primitive can_grant, full, grant, take_back, backlog, busy_for; judge for
+-- `first_waits`; and `address` and `queue`.
 
 -- Returns the uptime in seconds; or nil if this user has no right to run INFO.
 local function seconds_up()

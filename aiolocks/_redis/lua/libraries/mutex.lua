@@ -3,7 +3,7 @@
 -- An older version of these scripts does not know the third word. It tells a holder that renews that it holds nothing,
 -- so the holder stops. It lets the guard of that lease write, because this is still the only holder. It queues the
 -- token if its acquire was sent twice, releases the lease like any other, and grants nothing that excludes it.
--- Needs the names: holder, fence; queue, waiters, session for `hand_to_own_next`; and `numbers`.
+-- Needs the names: holder, fence; queue, waiters for `hand_to_own_next`; and `numbers` and `address`.
 
 local function instant()
   return micros()

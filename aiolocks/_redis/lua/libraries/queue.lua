@@ -3,8 +3,8 @@
 -- session keeps asking. So a thousand waiters of a dead process are skipped in one step (W2).
 -- An entry can have a fourth word: the minimum uptime of the server in seconds (W22). Older versions of the scripts do
 -- not know it, and grant such an entry at any uptime; that ends with the last process of such a version.
--- Needs the names: queue, waiters, session, channels, life_ms; highest for `enqueue`; entries for `recheck`; first for
--- `count_waiting`; ticket for `room_for`; of the primitive busy_for, extend, instant; and `numbers`.
+-- Needs the names: queue, waiters; highest for `enqueue`; entries for `recheck`; first for `count_waiting`; ticket for
+-- `room_for`; of the primitive busy_for, extend, instant; and `numbers` and `address`.
 
 -- Ends each entry, and makes it longer than 64 bytes, so that Redis keeps the line as a skip list, and not packed.
 local PADDING = ' ..............................'
@@ -170,8 +170,8 @@ local function count_waiting()
   local lines = string.sub(queue, 1, -string.len('queue') - 1) .. 'q:'
   local sessions = redis.call('ZRANGE', queue, from, from + MOST_COUNTED - 1)
   local waiting = 0
-  for _, session in ipairs(sessions) do
-    waiting = waiting + redis.call('ZCARD', lines .. session)
+  for _, other in ipairs(sessions) do
+    waiting = waiting + redis.call('ZCARD', lines .. other)
   end
   return waiting, #sessions == MOST_COUNTED and from + MOST_COUNTED or 0
 end

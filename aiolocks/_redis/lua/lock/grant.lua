@@ -12,10 +12,8 @@
 -- ARGV[4]  ticket     int     the ticket this token had before, or 0; its complement (-1, …): do not wait; or
 --                             +: the first request of the token, for which a short reply is enough; or
 --                             <20: the first request of the token, which waits only if fewer than 20 others wait
--- ARGV[5]  session    bytes   session that asks
--- ARGV[6]  channels   bytes   prefix of every session's channel
--- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
--- ARGV[8]  needed_s   int     minimum uptime of the server in seconds; left out: any; never with the ticket +
+-- ARGV[5]  address    bytes   the session that asks; see `libraries/address`
+-- ARGV[6]  needed_s   int     minimum uptime of the server in seconds; left out: any; never with the ticket +
 -- returns  the fencing token if it was free; or minus the ticket, the short reply that the token waits; else
 --          {'granted', fencing token, grants for this session: the token, fencing token and ttl_ms of each}
 --          {'queued', ticket, ms until the holder's lease can end, last fencing token, subscribers, grants…}
@@ -25,7 +23,7 @@
 --          {'young', ms until the server has that uptime, grants…} if only the uptime is missing;
 --          if it is free, and the server too young for the first waiter, its ms replace those of the lease;
 --          without grants, 0 can replace the list
--- uses     numbers, mutex, queue, hand_over, newcomer
+-- uses     numbers, address, mutex, queue, hand_over, newcomer
 -- The tombstone counts four times.
 -- defect: W10-existing
 local existing = redis.call('EXISTS', holder, queue, waiters, tombstone, tombstone, tombstone, tombstone)

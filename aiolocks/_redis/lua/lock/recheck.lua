@@ -4,15 +4,13 @@
 -- KEYS[2]  fence     string  last fencing token
 -- KEYS[3]  queue     zset    session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset    entry of each waiter of this session -> ticket
--- ARGV[1]  session   bytes   session that asks
--- ARGV[2]  channels  bytes   prefix of every session's channel
--- ARGV[3]  life_ms   int     how long the session counts as alive without a re-check
--- ARGV[4…] entries   bytes   the waiters that the session believes to have
+-- ARGV[1]  address   bytes   the session that asks; see `libraries/address`
+-- ARGV[2…] entries   bytes   the waiters that the session believes to have
 -- returns  {subscribers, ms until the holder's lease can end, last fencing token, 1 if the session had been passed
 --          over, answers, grants for this session}; an answer is a ticket, or minus the fencing token of a grant, or 0
 --          for a waiter that must ask again: it is not known here, or its lease is revoked
 -- If it is free, and the server too young for the first waiter, its ms replace those of the lease.
--- uses     numbers, mutex, queue, hand_over
+-- uses     numbers, address, mutex, queue, hand_over
 -- defect: W3-recheck
 redis.call('PEXPIRE', waiters, life_ms) -- W9: this write is allowed at the memory limit, and then all are
 local owner, number, mark = held_by()

@@ -8,15 +8,13 @@
 -- ARGV[1]  token         bytes   token of the request
 -- ARGV[2]  terms         bytes   `ttl_ms permits`, as it asked for
 -- ARGV[3]  tombstone_ms  int     how long a late request can arrive, or 0 if none can
--- ARGV[4]  session       bytes   session that asks
--- ARGV[5]  channels      bytes   prefix of every session's channel
--- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
--- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
--- ARGV[8]  min_hold_ms   int     the lease blocks others until so long after its grant; left out: it ends at once
+-- ARGV[4]  address       bytes   the session that asks; see `libraries/address`
+-- ARGV[5]  waits         int     1 if the session knows of waiters of its own, else 0
+-- ARGV[6]  min_hold_ms   int     the lease blocks others until so long after its grant; left out: it ends at once
 -- returns  1 if this ended a live lease, or the lease is cooling, else 0; or one text with that number and the grants
 --          for this session: the token, the fencing token and the ttl_ms of each, or a notice of `hand_over` (-2: more,
 --          -3: later)
--- uses     numbers, mutex, queue, hand_over
+-- uses     numbers, address, mutex, queue, hand_over
 local value = redis.call('GET', holder)
 local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') -- defect: P10-release
 local ended = 0
@@ -28,10 +26,10 @@ end
 if left_ms then
   ended = 1
 elseif mine then
-  rank = waits == '1' and tombstone_ms == '0' and redis.pcall('ZRANK', queue, session)
-  if rank == 0 then
-    -- slow path: the next waiter is of this session
-    local reply = hand_to_own_next(tonumber(string.sub(value, #token + 2)))
+  if waits == '1' and tombstone_ms == '0' then
+    -- slow path: the next waiter can be of this session
+    rank = redis.pcall('ZRANK', queue, session)
+    local reply = rank == 0 and hand_to_own_next(tonumber(string.sub(value, #token + 2)))
     if reply then
       return reply
     end

@@ -8,14 +8,12 @@
 -- ARGV[1]  meant         bytes   `first last`: the range of fencing tokens; 0 is a holder without one
 -- ARGV[2]  tombstone_ms  int     0: mark the lease; -1: only look; else end it at once, and bury its token for so long
 -- ARGV[3]  reason        bytes   why, for the holder; can be empty
--- ARGV[4]  session       bytes   session that asks
--- ARGV[5]  channels      bytes   prefix of every session's channel
--- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
+-- ARGV[4]  address       bytes   the session that asks; see `libraries/address`
 -- returns  {{ms until the lease ends if it is not released, 0 if it has ended, or -1 if it cannot be marked; an empty
 --          text; and if the lease was there, its fencing token, the ms that it had left or -1 if it has no end, and 1},
 --          grants for this session…}
 local first, last = string.match(meant, '^(%d+) (%d+)$')
--- uses     numbers, mutex, queue, hand_over, revoke
+-- uses     numbers, address, mutex, queue, hand_over, revoke
 local value = redis.call('GET', holder)
 local owner, number, mark = parts_of(value or '')
 local left, told = 0, {}

@@ -6,12 +6,10 @@
 -- KEYS[4]  waiters   zset   entry of each waiter of this session -> ticket
 -- ARGV[1]  token     bytes  token of the holder
 -- ARGV[2]  mode      int    the new mode
--- ARGV[3]  session   bytes  session that asks
--- ARGV[4]  channels  bytes  prefix of every session's channel
--- ARGV[5]  life_ms   int    how long the session counts as alive without a re-check
+-- ARGV[3]  address   bytes  the session that asks; see `libraries/address`
 -- returns  {1, or 0 if the token holds nothing, or if it is revoked, as `renew`; grants for this session…}
 local asking = token
--- uses     numbers, leases, modes, books, queue, hand_over, revoke
+-- uses     numbers, address, leases, modes, books, queue, hand_over, revoke
 settle()
 local number, mark = fence_of(token)
 if not number or mark ~= '' then

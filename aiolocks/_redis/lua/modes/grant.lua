@@ -10,14 +10,12 @@
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  mode       int     see `libraries/modes`
 -- ARGV[4]  ticket     int     as in `lock/grant`, but never +; or 1: before all others
--- ARGV[5]  session    bytes   session that asks
--- ARGV[6]  channels   bytes   prefix of every session's channel
--- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
--- ARGV[8]  needed_s   int     minimum uptime of the server in seconds; left out: any
+-- ARGV[5]  address    bytes   the session that asks; see `libraries/address`
+-- ARGV[6]  needed_s   int     minimum uptime of the server in seconds; left out: any
 -- returns  as `lock/grant`, but never the short reply; or
 --          {'refused', 0, grants…} if there is nothing to upgrade, or -1 in place of 0 if that is revoked
 local asking = token
--- uses     numbers, leases, modes, books, queue, hand_over, newcomer
+-- uses     numbers, address, leases, modes, books, queue, hand_over, newcomer
 -- The set counts four times.
 -- defect: modes-queue
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders)

@@ -4,13 +4,11 @@
 -- KEYS[2]  meta      hash   fence, ttl, held, line; and token -> `mode fence [mark]`
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset   entry of each waiter of this session -> ticket
--- ARGV[1]  session   bytes  session that asks
--- ARGV[2]  channels  bytes  prefix of every session's channel
--- ARGV[3]  life_ms   int    how long the session counts as alive without a re-check
--- ARGV[4…] entries   bytes  the waiters that the session believes to have
+-- ARGV[1]  address   bytes  the session that asks; see `libraries/address`
+-- ARGV[2…] entries   bytes  the waiters that the session believes to have
 -- returns  as `lock/recheck`
 local asking = ''
--- uses     numbers, leases, modes, books, queue, hand_over
+-- uses     numbers, address, leases, modes, books, queue, hand_over
 redis.call('PEXPIRE', waiters, life_ms) -- W9: this write is allowed at the memory limit, and then all are
 settle()
 local answers, passed_over = recheck(fence_of)

@@ -8,11 +8,9 @@
 -- ARGV[1]  token         bytes   token of the request
 -- ARGV[2]  terms         bytes   `ttl_ms mode`, as it asked for
 -- ARGV[3]  tombstone_ms  int     how long a late request can arrive, or 0 if none can
--- ARGV[4]  session       bytes   session that asks
--- ARGV[5]  channels      bytes   prefix of every session's channel
--- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
--- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
--- ARGV[8]  min_hold_ms   int     as in `semaphore/release`
+-- ARGV[4]  address       bytes   the session that asks; see `libraries/address`
+-- ARGV[5]  waits         int     1 if the session knows of waiters of its own, else 0
+-- ARGV[6]  min_hold_ms   int     as in `semaphore/release`
 -- returns  as `lock/release`
 -- If the counts are known, no session waits and not even the first lease has ended, only the count of its mode changes.
 local known = redis.call('HMGET', meta, token, 'held', 'fence', 'line')
@@ -33,4 +31,4 @@ if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', ho
 end
 
 local asking = token
--- uses     numbers, leases, modes, books, queue, hand_over, undo
+-- uses     numbers, address, leases, modes, books, queue, hand_over, undo

@@ -1,3 +1,3 @@
 -- As for a semaphore, but the name is held in modes.
 -- like     semaphore/revoke
--- uses     numbers, leases, modes, books, queue, hand_over, revoke
+-- uses     numbers, address, leases, modes, books, queue, hand_over, revoke

@@ -10,18 +10,16 @@
 -- ARGV[2]  ttl_ms     int     how long the lease lasts
 -- ARGV[3]  permits    int     how many it wants
 -- ARGV[4]  ticket     int     as in `lock/grant`
--- ARGV[5]  session    bytes   session that asks
--- ARGV[6]  channels   bytes   prefix of every session's channel
--- ARGV[7]  life_ms    int     how long the session counts as alive without a re-check
--- ARGV[8]  limit      int     the limit of this process, or 0: the limit in force
--- ARGV[9]  declare    int     1: put that limit in force for all, unless the one in force is pinned
--- ARGV[10] needed_s   int     minimum uptime of the server in seconds; left out: any; never with the ticket +
+-- ARGV[5]  address    bytes   the session that asks; see `libraries/address`
+-- ARGV[6]  limit      int     the limit of this process, or 0: the limit in force
+-- ARGV[7]  declare    int     1: put that limit in force for all, unless the one in force is pinned
+-- ARGV[8]  needed_s   int     minimum uptime of the server in seconds; left out: any; never with the ticket +
 -- returns  as `lock/grant`, but the fencing token alone only if no limit is declared, and minus the ticket only if the
 --          limit in force is that of this process; or
 --          {'refused', limit in force, or 0 if there is none and this process has none, grants…};
 --          each list except {'withdrawn'} ends with the limit before, if this has changed it, else 0; and that in force
 local asking = token
--- uses     numbers, leases, semaphore, books, queue, hand_over, newcomer
+-- uses     numbers, address, leases, semaphore, books, queue, hand_over, newcomer
 -- The set counts four times.
 -- defect: W10-existing-permits
 local existing = redis.call('EXISTS', queue, waiters, tombstone, holders, holders, holders, holders)

@@ -6,12 +6,10 @@
 -- KEYS[3]  queue     zset   session -> ticket of its first waiter
 -- KEYS[4]  waiters   zset   entry of each waiter of this session -> ticket
 -- ARGV[1]  pause_ms  int    how long it lasts at least from now on; 0: end it
--- ARGV[2]  session   bytes  session that asks
--- ARGV[3]  channels  bytes  prefix of every session's channel
--- ARGV[4]  life_ms   int    how long the session counts as alive without a re-check
+-- ARGV[2]  address   bytes  the session that asks; see `libraries/address`
 -- returns  {ms that the pause has left; or 1 if it was ended, and 0 if there was none; grants for this session…}
 local asking = ''
--- uses     numbers, leases, semaphore, books, queue, hand_over
+-- uses     numbers, address, leases, semaphore, books, queue, hand_over
 settle()
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed

@@ -8,11 +8,9 @@
 -- ARGV[1]  token         bytes   token of the request
 -- ARGV[2]  terms         bytes   `ttl_ms permits`, as it asked for
 -- ARGV[3]  tombstone_ms  int     how long a late request can arrive, or 0 if none can
--- ARGV[4]  session       bytes   session that asks
--- ARGV[5]  channels      bytes   prefix of every session's channel
--- ARGV[6]  life_ms       int     how long the session counts as alive without a re-check
--- ARGV[7]  waits         int     1 if the session knows of waiters of its own, else 0
--- ARGV[8]  min_hold_ms   int     as in `lock/release`; or below 0: it blocks others for so long from now (W28)
+-- ARGV[4]  address       bytes   the session that asks; see `libraries/address`
+-- ARGV[5]  waits         int     1 if the session knows of waiters of its own, else 0
+-- ARGV[6]  min_hold_ms   int     as in `lock/release`; or below 0: it blocks others for so long from now (W28)
 -- returns  as `lock/release`
 -- If the count is known and no session waits, only the count changes. No lease has ended if the first has not.
 local known = redis.call('HMGET', meta, token, 'used', 'fence', 'line') -- defect: P9-known
@@ -32,4 +30,4 @@ if alone and ends * 1000 > time[1] * 1000000 + time[2] and redis.call('ZREM', ho
 end
 
 local asking = token
--- uses     numbers, leases, semaphore, books, queue, hand_over, undo
+-- uses     numbers, address, leases, semaphore, books, queue, hand_over, undo

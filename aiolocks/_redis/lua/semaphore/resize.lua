@@ -6,12 +6,10 @@
 -- KEYS[4]  waiters   zset   entry of each waiter of this session -> ticket
 -- ARGV[1]  limit     int    the new limit
 -- ARGV[2]  pin       int    1: pin it; 0: unpin it; -1: leave the pin as it is
--- ARGV[3]  session   bytes  session that asks
--- ARGV[4]  channels  bytes  prefix of every session's channel
--- ARGV[5]  life_ms   int    how long the session counts as alive without a re-check
+-- ARGV[3]  address   bytes  the session that asks; see `libraries/address`
 -- returns  {limit before, or 0 if there was none; grants for this session…}
 local asking = ''
--- uses     numbers, leases, semaphore, books, queue, hand_over
+-- uses     numbers, address, leases, semaphore, books, queue, hand_over
 settle()
 local before = limit_in_force
 redis.call('ZCARD', queue)

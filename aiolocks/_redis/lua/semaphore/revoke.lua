@@ -8,15 +8,13 @@
 --                               third word is the place to continue from
 -- ARGV[2]  tombstone_ms  int    0: mark them; -1: only look; else end them at once, and bury their tokens for so long
 -- ARGV[3]  reason        bytes  why, for the holders; can be empty
--- ARGV[4]  session       bytes  session that asks
--- ARGV[5]  channels      bytes  prefix of every session's channel
--- ARGV[6]  life_ms       int    how long the session counts as alive without a re-check
+-- ARGV[4]  address       bytes  the session that asks; see `libraries/address`
 -- returns  {{ms until the last of them ends if it is not released, 0 if all have ended, or -1 if one cannot be marked;
 --          the place to continue from if one script does not look at all holders, else an empty text; and for each of
 --          them its fencing token, the ms that it had left, and its permits}, grants for this session…}
 local asking = ''
 local first, last, place = string.match(meant, '^(%d+) (%d+) ?(%S*)$')
--- uses     numbers, leases, semaphore, books, queue, hand_over, revoke
+-- uses     numbers, address, leases, semaphore, books, queue, hand_over, revoke
 settle()
 redis.call('ZCARD', queue)
 redis.call('ZCARD', waiters) -- W9: a key of another type fails before anything is changed
