@@ -8,7 +8,7 @@ after 10 ms.
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha1
 from typing import Any, Never
@@ -62,6 +62,18 @@ class _Link(asyncio.Protocol):
                 answer.set_result(reply)
 
 
+class _Block:
+    def __init__(self, acquire: Callable[[], Awaitable[bytes]], release: Callable[[bytes], Awaitable[Any]]) -> None:
+        self._acquire = acquire
+        self._release = release
+
+    async def __aenter__(self) -> None:
+        self._token = await self._acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._release(self._token)
+
+
 class _Client:
     def __init__(self, link: _Link) -> None:
         self._link = link
@@ -75,7 +87,10 @@ class _Client:
                 await asyncio.sleep(_ASK_AGAIN)
             return token
 
-        return Turn(acquire, lambda token: ask("EVALSHA", _RELEASE_SHA, 1, name, token))
+        def release(token: bytes) -> asyncio.Future[Any]:
+            return ask("EVALSHA", _RELEASE_SHA, 1, name, token)
+
+        return Turn(acquire, release, block=lambda: _Block(acquire, release))
 
     def semaphore(self, name: str, limit: int) -> Turn:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from bench.scenario import Scenario, Server
 from bench.tables import Column, Report, at_least, compared, measured, remarked, table
 
 OWN, OWN_BLOCK = "aiolocks acquire/release", "aiolocks async with"
+FLOOR, FLOOR_BLOCK = "floor", "floor async with"
 
 WAYS: dict[str, Parameters] = {
     OWN: {"style": "pair"},
@@ -31,6 +32,8 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
             chosen += [Case(row, library, {**sizes, **how}) for row, how in WAYS.items()]
         else:
             chosen.append(Case(library, library, {**sizes, "style": "pair"}))
+        if library == FLOOR:
+            chosen.append(Case(FLOOR_BLOCK, library, {**sizes, "style": "block"}))
     return chosen
 
 
@@ -75,7 +78,7 @@ def report(results: Results, scale: Scale) -> Report:
         measured("pairs/s", "pairs_per_s"),
         compared("× redis-py", "pairs_per_s", lambda _: "redis-py", results),
         measured("µs/pair", "us_per_pair", 1),
-        *cpu_columns(results, "floor"),
+        *cpu_columns(results, FLOOR),
         measured("commands", "commands_per_pair", 1),
         remarked(),
     ]

@@ -11,7 +11,7 @@ from bench.loops import LOOPS
 from bench.peers import PEERS, POOL
 from bench.scale import Scale
 from bench.scenario import Scenario, Server
-from bench.scenarios.one_task import OWN, OWN_BLOCK, WAYS, cpu_columns, turn_of
+from bench.scenarios.one_task import FLOOR, FLOOR_BLOCK, OWN, OWN_BLOCK, WAYS, cpu_columns, turn_of
 from bench.tables import Bar, Report, at_least, at_most, compared, measured, number, remarked, table
 
 
@@ -32,6 +32,7 @@ def cases(scale: Scale, libraries: Sequence[str]) -> list[Case]:
                 chosen += [Case(_row(label, tasks), library, {**sizes, **how}) for label, how in WAYS.items()]
             elif not PEERS[library].pools:
                 chosen.append(Case(_row(library, tasks), library, {**sizes, "style": "pair"}))
+                chosen.append(Case(_row(FLOOR_BLOCK, tasks), library, {**sizes, "style": "block"}))
             else:
                 pooled = {**sizes, "style": "pair", "connections": POOL}
                 chosen.append(Case(_row(_pooled(library), tasks), library, pooled))
@@ -84,7 +85,7 @@ def report(results: Results, scale: Scale) -> Report:
             compared(f"× redis-py, {POOL} connections", "pairs_per_s", lambda _, base=base: base, results),  # type: ignore[misc]
             measured("took s", "took_s", 1),  # longer than planned where locks were left behind and had to lapse
             measured("connections", "connections"),
-            *cpu_columns(results, _row("floor", tasks)),
+            *cpu_columns(results, _row(FLOOR, tasks)),
             remarked(),
         ]
         tables.append(table("library", columns, results, [row for row in results if row.endswith(_row("", tasks))]))
