@@ -33,6 +33,8 @@ class Observed:
     before: Counts
     after: Counts
     connections: int
+    client_cpu: float
+    """Seconds of all processes, from the beginning to the end, and so for all that is in *met*."""
 
     def of(self, chosen: Callable[[Acquisition], bool]) -> "Observed":
         """Return the same with only the acquisitions for which *chosen* is true."""
@@ -63,12 +65,12 @@ async def contend(library: str, parameters: Parameters, server: Server) -> Run:
 
     Args:
         library: The library that is measured.
-        parameters: `processes`, `waiters` in each, `limit` (0: a lock), `seconds`, `warm_up` (seconds too); and
-            `style` (`block`: by `async with`; left out: by hand).
+        parameters: `processes`, `waiters` in each, `limit` (0: a lock), `seconds`, `warm_up` (seconds too); `style`
+            (`block`: by `async with`; left out: by hand); and `names`, how many locks there are (left out: one).
         server: Where.
     """
-    limit = int(parameters["limit"]) or 1
-    return run_of(await observe(library, parameters, server), limit, by_fence=limit > 1)
+    limit = int(parameters["limit"]) or int(parameters.get("names", 1))
+    return run_of(await observe(library, parameters, server), limit, by_fence=bool(parameters["limit"]))
 
 
 async def observe(library: str, parameters: Parameters, server: Server) -> Observed:
@@ -92,8 +94,8 @@ async def observe(library: str, parameters: Parameters, server: Server) -> Obser
         before, since = counters.read(), time.monotonic_ns()
         await asyncio.sleep(float(parameters["seconds"]))
         after, until = counters.read(), time.monotonic_ns()
-        met, errors = await _collect(processes)
-    return Observed(met, errors, since, until, before, after, connections)
+        met, errors, cpu = await _collect(processes)
+    return Observed(met, errors, since, until, before, after, connections, cpu)
 
 
 def run_of(
@@ -116,6 +118,7 @@ def run_of(
             "reads_per_handoff": (after.reads - before.reads) / len(grants),
             "commands_per_handoff": (after.commands - before.commands) / len(grants),
             "server_cpu_us": 1e6 * (after.cpu - before.cpu) / len(grants),
+            "client_cpu_us": 1e6 * seen.client_cpu / len(seen.met),
         }
     counted = {f"tasks ended with {error}": count for error, count in seen.errors.items()}
     never = sum(seen.since <= one.asked < seen.until and one.granted == NEVER for one in seen.met)
@@ -138,6 +141,7 @@ async def _start(library: str, parameters: Parameters, server: Server, place: in
         "number": place,
         "waiters": waiters,
         "limit": parameters["limit"],
+        "names": int(parameters.get("names", 0)),
         "writers": parameters.get("writers"),
         "hold": parameters.get("hold", 0),
         "style": parameters.get("style", "pair"),
@@ -154,15 +158,17 @@ async def _expect_ready(process: Process) -> None:
         raise RuntimeError(f"a process of waiters did not get ready: {line!r}")
 
 
-async def _collect(processes: Sequence[Process]) -> tuple[list[Acquisition], Counter[str]]:
+async def _collect(processes: Sequence[Process]) -> tuple[list[Acquisition], Counter[str], float]:
     met: list[Acquisition] = []
     errors: Counter[str] = Counter()
+    cpu = 0.0
     for place, process in enumerate(processes):
         head = json.loads(await _stdout(process).readline())
         met += turns.unpacked(place, await _stdout(process).readexactly(head["size"]))
         errors += Counter(head["errors"])
+        cpu += head["cpu"]
         await process.wait()
-    return met, errors
+    return met, errors, cpu
 
 
 def _stdin(process: Process) -> asyncio.StreamWriter:

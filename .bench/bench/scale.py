@@ -32,6 +32,10 @@ class Scale:
     """How long they are held, in TTLs."""
     crowd: int = 10_000
     """Number of leases, and of waiters, of one process."""
+    large_processes: int = 20
+    """Number of processes that share half of that crowd."""
+    large_names: int = 100
+    """Number of names that the whole crowd shares."""
     crash_ttl: float = 2.0
     doomed: int = 10
     """Number of waiters that are killed or stopped."""
@@ -67,7 +71,9 @@ TINY = Scale(
     leases=5,
     ttl=0.3,
     held=1.0,
-    crowd=5,
+    crowd=6,
+    large_processes=3,
+    large_names=2,
     crash_ttl=0.4,
     doomed=2,
     fault_ttl=1.2,

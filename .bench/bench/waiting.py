@@ -74,16 +74,17 @@ def _no_fence(_: Any) -> int:
     return 0
 
 
-async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], bytes]:
+async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], float, bytes]:
     async with PEERS[orders["library"]].connect(orders["url"], orders["connections"]) as client:
         warm = turn_of(client, orders, 0, f"bench:warm:{orders['number']}")
         await warm.release(await warm.acquire())
-        turns = [turn_of(client, orders, task) for task in range(orders["waiters"])]
+        names = [f"{NAME}:{number}" for number in range(orders["names"])] or [NAME]
+        turns = [turn_of(client, orders, task, names[task % len(names)]) for task in range(orders["waiters"])]
         print("ready", flush=True)
         begin = int(await asyncio.to_thread(sys.stdin.readline))
         until = begin + round(1e9 * orders["seconds"])
         await asyncio.sleep((begin - time.monotonic_ns()) / 1e9)
-        log = array("q")
+        log, cpu = array("q"), time.process_time()
         asking = itertools.count()
         take_turns = _take_turns_by_block if orders["style"] == "block" else _take_turns
         tasks = [
@@ -92,13 +93,13 @@ async def _run(orders: dict[str, Any]) -> tuple[dict[str, int], bytes]:
         ]
         await asyncio.wait(tasks, timeout=orders["seconds"] + _DRAIN)
         errors = Counter(type(end).__name__ for end in await stop(tasks) if end is not None)
-        return dict(errors), log.tobytes()
+        return dict(errors), time.process_time() - cpu, log.tobytes()
 
 
 def main() -> None:
     orders = json.loads(sys.stdin.readline())
-    errors, data = event_loops.run(orders["loop"], _run(orders))
-    print(json.dumps({"errors": errors, "size": len(data)}), flush=True)
+    errors, cpu, data = event_loops.run(orders["loop"], _run(orders))
+    print(json.dumps({"errors": errors, "cpu": cpu, "size": len(data)}), flush=True)
     while data:  # `BufferedWriter.write` loses what is left when the process is stopped in the middle of it
         data = data[os.write(sys.stdout.fileno(), data) :]
 
