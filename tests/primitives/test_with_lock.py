@@ -192,13 +192,9 @@ async def test_the_function_keeps_its_name_its_docstring_and_its_signature() -> 
     assert inspect.iscoroutinefunction(work)
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{", "}", "{}", "{0}", "{a", "{c}", "{c.d}", "{c[0]}", "{a!x}", "{a.}", "{a[}", "{a[]}", "{a:{c}}", "{a b}",
-        "{ a}",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("template", [
+    "{", "}", "{}", "{0}", "{a", "{c}", "{c.d}", "{c[0]}", "{a!x}", "{a.}", "{a[}", "{a[]}", "{a:{c}}", "{a b}", "{ a}",
+])  # fmt: skip
 async def test_a_bad_template_is_an_error_at_decoration(template: str) -> None:
     async def work(a: int, b: int = 0) -> None: ...
 

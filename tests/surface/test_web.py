@@ -100,16 +100,13 @@ async def pass_on(request: Request, call_next: Callable[[Request], Awaitable[Any
 OrderLease = Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}")]
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "retry_after", "says"),
-    [
-        ({}, 423, ["19", "20"], "Locked"),
-        ({"retry_after": None, "detail": "order 7 is being paid"}, 423, ["19", "20"], "order 7 is being paid"),
-        ({"status": 409, "retry_after": 0}, 409, ["0"], "Conflict"),
-        ({"status": 429, "retry_after": 2.5}, 429, ["3"], "Too Many Requests"),
-        ({"status": 503, "retry_after": 90}, 503, ["90"], "Service Unavailable"),
-    ],
-)
+@pytest.mark.parametrize(("options", "status", "retry_after", "says"), [
+    ({}, 423, ["19", "20"], "Locked"),
+    ({"retry_after": None, "detail": "order 7 is being paid"}, 423, ["19", "20"], "order 7 is being paid"),
+    ({"status": 409, "retry_after": 0}, 409, ["0"], "Conflict"),
+    ({"status": 429, "retry_after": 2.5}, 429, ["3"], "Too Many Requests"),
+    ({"status": 503, "retry_after": 90}, 503, ["90"], "Service Unavailable"),
+])  # fmt: skip
 async def test_busy_is_answered_at_once_as_chosen(
     site: Serve, redis: Redis, options: dict[str, Any], status: int, retry_after: list[str], says: str
 ) -> None:

@@ -157,18 +157,13 @@ async def test_all_spellings_give_one_name(memory: LockManager, declared: Any, p
     assert await names(app, *(f"/orders/{path}" for path in paths)) == {f"orders:{name}"}
 
 
-@pytest.mark.parametrize(
-    ("declared", "paths"),
-    [
-        (Decimal, [f"0.{'1' * 40}{last}" for last in "123"]),
-        (Decimal, [f"{'9' * 40}{last}" for last in "012"]),
-        (Decimal, ["1e1000000", "-1e1000000", "1e1000001", "1.1e1000000", "1e-1000000"]),
-        (float, ["inf", "-inf", "nan", "0", "5e-324", "-5e-324"]),
-        (int, ["9007199254740992", "9007199254740993"]),
-        (int | float, ["9007199254740992", "9007199254740993", "0.5", "inf"]),
-        (Annotated[Decimal, Field(allow_inf_nan=True)], ["inf", "-inf", "nan", "0"]),
-    ],
-)
+@pytest.mark.parametrize(("declared", "paths"), [
+    (Decimal, [f"0.{'1' * 40}{last}" for last in "123"]), (Decimal, [f"{'9' * 40}{last}" for last in "012"]),
+    (Decimal, ["1e1000000", "-1e1000000", "1e1000001", "1.1e1000000", "1e-1000000"]),
+    (float, ["inf", "-inf", "nan", "0", "5e-324", "-5e-324"]), (int, ["9007199254740992", "9007199254740993"]),
+    (int | float, ["9007199254740992", "9007199254740993", "0.5", "inf"]),
+    (Annotated[Decimal, Field(allow_inf_nan=True)], ["inf", "-inf", "nan", "0"]),
+])  # fmt: skip
 async def test_distinct_values_have_names_of_their_own(memory: LockManager, declared: Any, paths: list[str]) -> None:
     app = declaring(memory, declared)
     assert len(await names(app, *(f"/orders/{path}" for path in paths))) == len(paths)
@@ -222,15 +217,11 @@ async def test_annotations_that_only_type_checkers_can_read_do_no_harm(memory: L
     assert await names(app, "/orders/7", "/orders/007") == {"orders:7"}
 
 
-@pytest.mark.parametrize(
-    ("beside", "declared", "paths", "name"),
-    [
-        (str, int, ["7", "007"], "7"),
-        (int, str, ["7", "007"], "7"),
-        (Annotated[str, Path(max_length=9)], int, ["7", "007"], "7"),
-        (Annotated[str, Path(max_length=9)], Annotated[str, StringConstraints(to_lower=True)], ["ABC", "abc"], "abc"),
-    ],
-)
+@pytest.mark.parametrize(("beside", "declared", "paths", "name"), [
+    (str, int, ["7", "007"], "7"), (int, str, ["7", "007"], "7"),
+    (Annotated[str, Path(max_length=9)], int, ["7", "007"], "7"),
+    (Annotated[str, Path(max_length=9)], Annotated[str, StringConstraints(to_lower=True)], ["ABC", "abc"], "abc"),
+])  # fmt: skip
 async def test_what_one_of_two_declarations_makes_of_a_text_goes_before_the_text(
     memory: LockManager, beside: Any, declared: Any, paths: list[str], name: str
 ) -> None:

@@ -237,15 +237,10 @@ async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() 
 DEMOTED = "You can't write against a read only replica."
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        ReadOnlyError(DEMOTED),
-        ResponseError(f"Error running script: @user_script: 8: -READONLY {DEMOTED}"),
-        RedisConnectionError("LOADING Redis is loading the dataset in memory"),
-    ],
-    ids=["READONLY", "READONLY within a script", "LOADING"],
-)
+@pytest.mark.parametrize("reply", [
+    ReadOnlyError(DEMOTED), ResponseError(f"Error running script: @user_script: 8: -READONLY {DEMOTED}"),
+    RedisConnectionError("LOADING Redis is loading the dataset in memory"),
+], ids=["READONLY", "READONLY within a script", "LOADING"])  # fmt: skip
 async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it_fail(reply: Exception) -> None:
     def answer(asked: Asked) -> object:
         return Later(0.5, reply if asked.what == "a" else asked.what)
