@@ -159,7 +159,7 @@ NOT_ASKED = dict.fromkeys(("server", "replication", "eviction", "persistence"), 
     ("-set -pexpire -del -zadd -hset", UNTRIED | {"rights": "danger"}, "rights", r"USER \+set \+pexpire"),
     ("-set -hset -zrem", UNTRIED | {"rights": "danger"}, "rights", r"USER \+set \+hset \+zrem"),
     ("resetkeys ~other:*", UNTRIED | {"rights": "danger"}, "rights", r"ACL SETUSER USER ~aiolocks:\*"),
-    ("resetkeys ~aiolocks:lock:*", {"hand-over": "danger"}, "hand-over", "access .*key"),
+    ("resetkeys ~aiolocks:lock:*", {"hand-over": "danger"}, "hand-over", "access .*key"),  # in the server's words
     ("-config -info", NOT_ASKED, "persistence", ""),
     ("-config", {"persistence": "unknown"}, "persistence", r"\+config\|get"),
     ("-time", UNTRIED | {"clock": "unknown", "latency": "unknown", "rights": "danger"}, "rights", r"\+time"),
