@@ -84,15 +84,10 @@ def test_of_a_cluster_each_primary_is_examined(capsys: pytest.CaptureFixture[str
         assert verdict(examined(servers.url, capsys)[1], "coverage") == {"ok", "warning"}
 
 
-@pytest.mark.parametrize(
-    ("lacking", "check", "wanted"),
-    [
-        ("", "rights", set[str]()),
-        ("-asking -zadd", "rights", {"+asking", "+zadd"}),
-        ("-ssubscribe -spublish", "wake-ups", {"+ssubscribe", "+spublish"}),
-    ],
-    ids=["all that is documented", "what locks need", "what wakes waiters"],
-)
+@pytest.mark.parametrize(("lacking", "check", "wanted"), [
+    ("", "rights", set[str]()), ("-asking -zadd", "rights", {"+asking", "+zadd"}),
+    ("-ssubscribe -spublish", "wake-ups", {"+ssubscribe", "+spublish"}),
+], ids=["all that is documented", "what locks need", "what wakes waiters"])  # fmt: skip
 @pytest.mark.skipif(version_of(find_binary()) < (7,), reason="channels of shards came with Redis 7")
 def test_on_a_cluster_the_rights_of_the_user_are_tried_at_each_node(
     cluster: ClusterSet, capsys: pytest.CaptureFixture[str], lacking: str, check: str, wanted: set[str]

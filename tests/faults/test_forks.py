@@ -47,10 +47,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def test_the_parent_keeps_its_lease_and_a_longer_child_does_not(server: RedisServer, kind: str, watchdog: str) -> None:
     """F21: once the parent is dead, the child with its copies of the connections renews nothing."""
-    with (
-        spawn("-c", RENEWS, server.url, kind, watchdog, str(TTL)) as parent,
-        LockManager.from_url(server.url) as locks,
-    ):
+    with spawn("-c", RENEWS, server.url, kind, watchdog, str(TTL)) as parent, LockManager.from_url(server.url) as locks:
         lock = locks.lock("forked") if kind == "Lock" else locks.semaphore("forked", 1)
         assert parent.line() == "True"
         assert lock.locked()

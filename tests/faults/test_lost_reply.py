@@ -221,15 +221,11 @@ async def test_guards_at_once_are_each_carried_out_once_though_their_client_does
 
 
 @pytest.mark.leaves_residue
-@pytest.mark.parametrize(
-    ("make", "gone"),
-    [
-        (lambda client: Lock(client, "once", renew=False), "aiolocks:lock:{once}"),
-        (lambda client: MultiLock(client, ["a", "b"], renew=False), "aiolocks:multi:{b}"),
-        (lambda client: HierarchicalLock(client, "a/b", renew=False).write, "aiolocks:hierarchy:{a}/b"),
-    ],
-    ids=["lock", "multilock", "row of a table"],
-)
+@pytest.mark.parametrize(("make", "gone"), [
+    (lambda client: Lock(client, "once", renew=False), "aiolocks:lock:{once}"),
+    (lambda client: MultiLock(client, ["a", "b"], renew=False), "aiolocks:multi:{b}"),
+    (lambda client: HierarchicalLock(client, "a/b", renew=False).write, "aiolocks:hierarchy:{a}/b"),
+], ids=["lock", "multilock", "row of a table"])  # fmt: skip
 async def test_commands_that_were_run_are_confirmed_though_the_lease_is_taken_before_the_second_try(
     redis: Redis, client: Redis, proxy: FaultProxy, how: Loss, make: Callable[[Redis], Acquirable], gone: str
 ) -> None:

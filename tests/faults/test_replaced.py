@@ -69,9 +69,7 @@ async def test_with_a_replica_that_has_each_grant_a_killed_primary_takes_nothing
             await crowd.check(took - lag.worst)
 
 
-async def test_of_leases_that_no_replica_gets_none_is_granted_until_one_is_back(
-    servers_of_a_kind: Servers,
-) -> None:
+async def test_of_leases_that_no_replica_gets_none_is_granted_until_one_is_back(servers_of_a_kind: Servers) -> None:
     """F13: with `replicas`, nothing is granted that a failover would lose."""
     client: Any
     servers = servers_of_a_kind

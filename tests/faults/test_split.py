@@ -87,9 +87,7 @@ async def holding(client: Redis) -> tuple["asyncio.Task[float]", Lease]:
     return asyncio.create_task(body()), lease
 
 
-async def test_where_a_primary_needs_replicas_its_holder_is_stopped_before_the_next(
-    split_set: SentinelSet,
-) -> None:
+async def test_where_a_primary_needs_replicas_its_holder_is_stopped_before_the_next(split_set: SentinelSet) -> None:
     for server in split_set.servers:
         server.operator.config_set("min-replicas-max-lag", 1)
         server.operator.config_set("min-replicas-to-write", 1)
@@ -108,9 +106,7 @@ async def test_where_a_primary_needs_replicas_its_holder_is_stopped_before_the_n
             assert_within(await holder - parted, 1 + 1 + TTL + SLACK * 0.2 + lag.worst)
 
 
-async def test_where_it_need_not_two_hold_until_the_split_ends_and_the_first_is_stopped(
-    split_set: SentinelSet,
-) -> None:
+async def test_where_it_need_not_two_hold_until_the_split_ends_and_the_first_is_stopped(split_set: SentinelSet) -> None:
     """L3, as README and `doctor` say it: without end."""
     async with beside_the_holder(split_set) as (inside, split), split_set.client() as outside:
         holder, lease = await holding(inside)

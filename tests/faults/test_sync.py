@@ -87,17 +87,11 @@ say("parent:", mine == command_of(locks, "CLIENT", "ID"), lock.locked())
 """
 
 
-def test_a_child_forked_in_a_block_has_a_loop_and_connections_of_its_own_and_no_lease(
-    redis_url: str,
-) -> None:
+def test_a_child_forked_in_a_block_has_a_loop_and_connections_of_its_own_and_no_lease(redis_url: str) -> None:
     assert program(redis_url, IN_A_BLOCK).splitlines() == [
-        "child: False True False False False",
-        "child: False",
-        "child: None",
-        "child: AcquireTimeoutError",
-        "parent: 7 True True",
-        "parent: True False",
-    ]
+        "child: False True False False False", "child: False", "child: None", "child: AcquireTimeoutError",
+        "parent: 7 True True", "parent: True False",
+    ]  # fmt: skip
 
 
 PREFORK = """

@@ -62,9 +62,7 @@ async def delay(proxies: list[FaultProxy], dice: random.Random) -> None:
 
 
 @pytest.mark.timeout(60 if ACQUISITIONS <= 500 else 3600)
-async def test_fencing_tokens_rise_while_servers_restart_and_requests_wait(
-    servers: Callable[..., RedisServer],
-) -> None:
+async def test_fencing_tokens_rise_while_servers_restart_and_requests_wait(servers: Callable[..., RedisServer]) -> None:
     asyncio.get_running_loop().slow_callback_duration = 60
     dice = random.Random(seeds.seed_of_run())
     running = [servers(options={"appendonly": "yes", "appendfsync": "always"}) for _ in range(SERVERS)]

@@ -106,9 +106,7 @@ async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
 
 
 @exclusive_rows
-async def test_a_lapsed_lease_or_its_block_cannot_release_that_of_another_task_with_the_same_object(
-    make: Make,
-) -> None:
+async def test_a_lapsed_lease_or_its_block_cannot_release_that_of_another_task_with_the_same_object(make: Make) -> None:
     lock = make(ttl=SHORT, max_hold=SHORT / 2)
     lapsed = await lock.acquire()
     other = await as_a_stranger(lock.acquire())

@@ -23,9 +23,7 @@ def pending_cancellations() -> int:
     return task.cancelling()
 
 
-async def test_a_loss_within_a_group_and_timeouts_that_do_not_fire_leaves_no_cancellation_behind(
-    make: Make,
-) -> None:
+async def test_a_loss_within_a_group_and_timeouts_that_do_not_fire_leaves_no_cancellation_behind(make: Make) -> None:
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(LONG):
             with anyio.fail_after(LONG):

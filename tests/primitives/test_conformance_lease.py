@@ -20,9 +20,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @exclusive_rows
-async def test_a_release_of_a_live_lease_says_true_and_any_other_says_false_and_does_no_harm(
-    make: Make,
-) -> None:
+async def test_a_release_of_a_live_lease_says_true_and_any_other_says_false_and_does_no_harm(make: Make) -> None:
     lease = await make().acquire()
     assert await lease.release() is True
     assert (lease.held, lease.lost, lease.remaining()) == (False, False, 0.0)

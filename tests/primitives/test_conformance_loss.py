@@ -18,9 +18,7 @@ LONG = 10
 """Seconds that a body would sleep if nobody stopped it."""
 
 
-async def test_a_body_is_stopped_at_the_next_renewal_after_a_loss_and_learns_what_and_why(
-    make: Make,
-) -> None:
+async def test_a_body_is_stopped_at_the_next_renewal_after_a_loss_and_learns_what_and_why(make: Make) -> None:
     async with measured_lag() as lag:
         with pytest.raises(LeaseLostError, match="orders") as caught:
             async with make(ttl=1.5) as lease:

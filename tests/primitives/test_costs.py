@@ -149,17 +149,10 @@ async def counted(coroutine: Coroutine[Any, Any, object]) -> int:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    "cost",
-    [
-        hands_off,
-        leaves_a_wrapped_block_beside_others,
-        releases_all_by_name_the_oldest_first,
-        releases_a_dropped_one_by_name,
-        enters_an_rlock_inside_others,
-        starts_an_rlock_in_a_child,
-    ],
-)
+@pytest.mark.parametrize("cost", [
+    hands_off, leaves_a_wrapped_block_beside_others, releases_all_by_name_the_oldest_first,
+    releases_a_dropped_one_by_name, enters_an_rlock_inside_others, starts_an_rlock_in_a_child,
+])  # fmt: skip
 async def test_a_call_costs_the_same_beside_any_number_of_leases(
     redis: Redis, cost: Callable[[Redis, int], Awaitable[float]]
 ) -> None:

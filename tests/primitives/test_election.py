@@ -163,9 +163,7 @@ async def test_a_loss_cancels_lead_and_the_same_process_stands_again(
     assert len(caplog.records) == 3, [record.getMessage() for record in caplog.records]
 
 
-async def test_a_scope_catches_its_cancellation_if_lead_swallows_it_until_the_lease_is_lost(
-    election: Election,
-) -> None:
+async def test_a_scope_catches_its_cancellation_if_lead_swallows_it_until_the_lease_is_lost(election: Election) -> None:
     """P12."""
 
     async def work(lease: Lease) -> None:

@@ -247,14 +247,10 @@ IN_ONE_SLOT = [row for row in rows_where(lambda kind: kind.guards).values() if r
 
 @pytest.mark.rest
 @pytest.mark.redis
-@pytest.mark.parametrize(
-    ("make", "tag"),
-    [
-        *((partial(row.make, name="orders"), row.tag) for row in IN_ONE_SLOT),
-        (lambda client: MultiLock(client, ["orders:42"]), "{orders:42}"),
-    ],
-    ids=[*map(str, IN_ONE_SLOT), "multilock of one name"],
-)
+@pytest.mark.parametrize(("make", "tag"), [
+    *((partial(row.make, name="orders"), row.tag) for row in IN_ONE_SLOT),
+    (lambda client: MultiLock(client, ["orders:42"]), "{orders:42}"),
+], ids=[*map(str, IN_ONE_SLOT), "multilock of one name"])  # fmt: skip
 async def test_on_a_cluster_keys_of_another_slot_are_refused_and_nothing_is_written(
     on_cluster: Redis, make: Callable[[Redis], Acquirable], tag: str
 ) -> None:

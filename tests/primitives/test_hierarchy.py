@@ -83,14 +83,11 @@ async def test_a_waiter_for_a_row_keeps_no_caller_from_its_siblings(at: At) -> N
     await (await waiter).release()
 
 
-@pytest.mark.parametrize(
-    ("outer", "inner"),
-    [
-        (("write", ROW), ("write", ROW)), (("read", ROW), ("read", ROW)), (("read", ROW), ("write", ROW)),
-        (("write", TABLE), ("read", ROW)), (("write", ROW), ("read", TABLE)), (("read", ROW), ("read", TABLE)),
-        (("read", TABLE), ("write", ROW)), (("read", ROW), ("write", TABLE)), (("write", ROW), ("write", TABLE)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("outer", "inner"), [
+    (("write", ROW), ("write", ROW)), (("read", ROW), ("read", ROW)), (("read", ROW), ("write", ROW)),
+    (("write", TABLE), ("read", ROW)), (("write", ROW), ("read", TABLE)), (("read", ROW), ("read", TABLE)),
+    (("read", TABLE), ("write", ROW)), (("read", ROW), ("write", TABLE)), (("write", ROW), ("write", TABLE)),
+])  # fmt: skip
 async def test_a_task_that_might_wait_for_itself_gets_an_error_instead_of_a_deadlock(
     at: At, outer: tuple[str, str], inner: tuple[str, str]
 ) -> None:
@@ -102,13 +99,10 @@ async def test_a_task_that_might_wait_for_itself_gets_an_error_instead_of_a_dead
         assert await wanted.try_acquire() is None
 
 
-@pytest.mark.parametrize(
-    ("outer", "inner"),
-    [
-        (("write", ROW), ("write", SIBLING)), (("write", ROW), ("read", SIBLING)), (("read", ROW), ("read", SIBLING)),
-        (("read", ROW), ("write", SIBLING)), (("read", ROW), ("write", ELSEWHERE)), (("read", TABLE), ("read", ROW)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("outer", "inner"), [
+    (("write", ROW), ("write", SIBLING)), (("write", ROW), ("read", SIBLING)), (("read", ROW), ("read", SIBLING)),
+    (("read", ROW), ("write", SIBLING)), (("read", ROW), ("write", ELSEWHERE)), (("read", TABLE), ("read", ROW)),
+])  # fmt: skip
 async def test_a_task_takes_a_second_path_though_a_waiter_wants_the_first(
     at: At, outer: tuple[str, str], inner: tuple[str, str]
 ) -> None:

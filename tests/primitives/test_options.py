@@ -23,14 +23,7 @@ from aiolocks import AcquireTimeoutError, Lease, Lock, LockManager, Redlock, RWL
 from tests.support.cases import one_by_one
 from tests.support.clients import client_at
 from tests.support.kinds import KINDS, Kind, complete
-from tests.support.primitives import (
-    EVERY_ROW,
-    ROWS,
-    Make,
-    Row,
-    as_a_stranger,
-    every_row,
-)
+from tests.support.primitives import EVERY_ROW, ROWS, Make, Row, as_a_stranger, every_row
 
 pytest_plugins = ["tests.support.table"]
 

@@ -155,21 +155,13 @@ async def test_a_wrong_cost_or_one_above_the_limit_is_an_error_before_anything_i
 # Use
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"limit": 0}, "limit must be between 1 and"),
-        ({"limit": 100_001}, "limit must be between 1 and 100,000"),
-        ({"limit": "3"}, "limit must be an int"),
-        ({"per": 0.05}, "per must be between 0.1 seconds and a day"),
-        ({"per": timedelta(days=1, seconds=1)}, "per must be between"),
-        ({"per": None}, "per must be a number of seconds"),
-        ({"ttl": 5}, "RateLimiter has no 'ttl': it holds nothing"),
-        ({"period": 5}, "use per="),
-        ({"name": ""}, "name must be"),
-        ({"acquire_timeout": -1}, "acquire_timeout must be"),
-    ],
-)
+@pytest.mark.parametrize(("given", "says"), [
+    ({"limit": 0}, "limit must be between 1 and"), ({"limit": 100_001}, "limit must be between 1 and 100,000"),
+    ({"limit": "3"}, "limit must be an int"), ({"per": 0.05}, "per must be between 0.1 seconds and a day"),
+    ({"per": timedelta(days=1, seconds=1)}, "per must be between"), ({"per": None}, "per must be a number of seconds"),
+    ({"ttl": 5}, "RateLimiter has no 'ttl': it holds nothing"), ({"period": 5}, "use per="),
+    ({"name": ""}, "name must be"), ({"acquire_timeout": -1}, "acquire_timeout must be"),
+])  # fmt: skip
 async def test_a_wrong_option_is_refused_at_once(given: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         RateLimiter(UNUSED, **{"name": NAME, "limit": 3, "per": PER, **given})

@@ -16,15 +16,10 @@ def test_any_number_of_different_servers_is_fine() -> None:
         assert repr(Redlock(clients, "orders")) == "<Redlock 'orders'>"
 
 
-@one_by_one(
-    "clients, error, says",
-    [
-        ([], ValueError, "clients"),
-        (A, TypeError, "Lock"),
-        ([A, B, Redis(port=1)], ValueError, "two votes"),
-        ([A, "redis://localhost"], TypeError, r"redis\.asyncio"),
-    ],
-)
+@one_by_one("clients, error, says", [
+    ([], ValueError, "clients"), (A, TypeError, "Lock"), ([A, B, Redis(port=1)], ValueError, "two votes"),
+    ([A, "redis://localhost"], TypeError, r"redis\.asyncio"),
+])  # fmt: skip
 def test_fewer_or_other_servers_are_an_error(clients: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         Redlock(clients, "orders")

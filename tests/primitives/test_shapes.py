@@ -139,14 +139,10 @@ async def an_outer_stack_in_a_task_group_that_goes_on(lock: Acquirable, work: Wo
 
 
 SHAPES: list[Shape] = [
-    fail_after_around_entering,
-    lambda lock, work: fail_after_around_entering(lock.hold(), work),
-    fail_after_around_anext,
-    aclose_inside_an_inner_scope,
-    move_on_after_around_closing,
-    entering_an_outer_stack_in_a_task_group,
-    an_outer_stack_in_a_task_group_that_goes_on,
-]
+    fail_after_around_entering, lambda lock, work: fail_after_around_entering(lock.hold(), work),
+    fail_after_around_anext, aclose_inside_an_inner_scope, move_on_after_around_closing,
+    entering_an_outer_stack_in_a_task_group, an_outer_stack_in_a_task_group_that_goes_on,
+]  # fmt: skip
 
 
 @pytest.mark.rest

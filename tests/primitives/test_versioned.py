@@ -27,9 +27,7 @@ def one_more(value: bytes | None) -> int:
     return int(value or 0) + 1
 
 
-async def test_what_is_not_there_is_written_once_and_a_conflict_changes_nothing(
-    stock: Versioned,
-) -> None:
+async def test_what_is_not_there_is_written_once_and_a_conflict_changes_nothing(stock: Versioned) -> None:
     value, seen = await stock.read()
     assert value is None
     actual = await stock.write("theirs", seen)

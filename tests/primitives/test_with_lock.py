@@ -48,21 +48,11 @@ async def held(client: Redis, kind: str = "lock") -> set[str]:
 async def nothing() -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("fixed", "fixed"),
-        ("{a}", "1"),
-        ("{a}:{b}", "1:two"),
-        ("{c}", "three"),
-        ("{a:03}:{b!r}", "001:'two'"),
-        ("{rest[0]}", "four"),
-        ("{named[colour]}", "blue"),
-        ("{invoice.id}:{invoice.lines[0]}", "7:book"),
-        ("{a:{width}}", "    1"),
-        ("%7Ba%7D", "%257Ba%257D"),
-    ],
-)
+@pytest.mark.parametrize(("template", "name"), [
+    ("fixed", "fixed"), ("{a}", "1"), ("{a}:{b}", "1:two"), ("{c}", "three"), ("{a:03}:{b!r}", "001:'two'"),
+    ("{rest[0]}", "four"), ("{named[colour]}", "blue"), ("{invoice.id}:{invoice.lines[0]}", "7:book"),
+    ("{a:{width}}", "    1"), ("%7Ba%7D", "%257Ba%257D"),
+])  # fmt: skip
 async def test_while_the_function_runs_a_name_is_held_by_a_template_over_its_arguments(
     client: Redis, template: str, name: str
 ) -> None:
@@ -202,13 +192,9 @@ async def test_the_function_keeps_its_name_its_docstring_and_its_signature() -> 
     assert inspect.iscoroutinefunction(work)
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{", "}", "{}", "{0}", "{a", "{c}", "{c.d}", "{c[0]}", "{a!x}", "{a.}", "{a[}", "{a[]}", "{a:{c}}", "{a b}",
-        "{ a}",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("template", [
+    "{", "}", "{}", "{0}", "{a", "{c}", "{c.d}", "{c[0]}", "{a!x}", "{a.}", "{a[}", "{a[]}", "{a:{c}}", "{a b}", "{ a}",
+])  # fmt: skip
 async def test_a_bad_template_is_an_error_at_decoration(template: str) -> None:
     async def work(a: int, b: int = 0) -> None: ...
 

@@ -9,21 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
 from aiolocks._core.keys import Keys
-from tests.scripts.calls import (
-    MORE,
-    Busy,
-    Full,
-    Grant,
-    Granted,
-    Kind,
-    Queued,
-    QueuedBeside,
-    Rechecked,
-    Refused,
-    Released,
-    Scripts,
-    Withdrawn,
-)
+from tests.scripts import calls
 from tests.scripts.model import MOST_LOOKED_AT, Asker, Handed, Model, Session
 from tests.scripts.seen import Seen
 from tests.scripts.shapes import ASKERS, DEAD, LIFE, LONGEST_LIFE, NAMES, PREFIXES, TTLS, WORDS
@@ -33,7 +19,7 @@ from tests.scripts.states import Inbox, Message
 class ScriptMachine(RuleBasedStateMachine):
     """What a mutex, a semaphore and a read-write lock have in common."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[calls.Kind]
 
     redis: ClassVar[Redis]
 
@@ -53,7 +39,7 @@ class ScriptMachine(RuleBasedStateMachine):
         self.model = model
         keys = Keys(data.draw(PREFIXES), self.kind, data.draw(NAMES))
         sharded = self.knows_shards and len(keys.base) % 2 == 0  # as good as drawn
-        self.scripts = Scripts(self.redis, self.kind, keys=keys, sharded=sharded)
+        self.scripts = calls.Scripts(self.redis, self.kind, keys=keys, sharded=sharded)
         word, polls_ms = data.draw(WORDS), data.draw(st.sampled_from([20_000, 90_000]))
         self.sessions = [*(Session(f"{word}s{number}") for number in range(3)), Session(f"poll{polls_ms}-s", polls_ms)]
         terms = st.lists(st.tuples(TTLS, self.permits()), min_size=ASKERS, max_size=ASKERS)
@@ -95,7 +81,7 @@ class ScriptMachine(RuleBasedStateMachine):
         """Read what is there after a script; what happened since the last look happened between the two."""
         self.seen = Seen.read(self.scripts, self.seen.now)
 
-    def compare(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant] = ()) -> None:
+    def compare(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[calls.Grant] = ()) -> None:
         """Compare the server with the model: who was told of what, and all that is written down."""
         self.model.account_for_taken_back(self.seen)
         self._compare_told(by, handed, mine)
@@ -105,13 +91,13 @@ class ScriptMachine(RuleBasedStateMachine):
         assert self.seen.strange == []
         assert [key for key, life in self.seen.lives.items() if life < 0] == [], "no key lives for ever"
 
-    def _compare_told(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[Grant]) -> None:
+    def _compare_told(self, by: Session | None, handed: Sequence[Handed], mine: Sequence[calls.Grant]) -> None:
         model = self.model
-        turns = [(turn.asker.home, Grant(turn.asker.who, turn.fence, turn.amount)) for turn in handed]
+        turns = [(turn.asker.home, calls.Grant(turn.asker.who, turn.fence, turn.amount)) for turn in handed]
         if model.looked_at == MOST_LOOKED_AT and self.seen.queue:  # W21: there was no time for all, dead or alive
             head = self.seen.queue[0]
             asked = {by, *(session for session in self.sessions if session.name == head)}
-            turns += [(session, MORE) for session in asked if session]
+            turns += [(session, calls.MORE) for session in asked if session]
         model.looked_at = 0
         assert list(mine) == [grant for home, grant in turns if home == by]
         for session, (inbox, _) in self.listening.items():
@@ -186,8 +172,8 @@ class ScriptMachine(RuleBasedStateMachine):
         answer = once()
         if again:
             repeated = once()
-            if isinstance(answer, Granted):
-                assert isinstance(repeated, Granted), "P6: the same grant"
+            if isinstance(answer, calls.Granted):
+                assert isinstance(repeated, calls.Granted), "P6: the same grant"
                 assert repeated.fence == answer.fence, "P6: the same fencing token"
 
     def ask(self, asker: Asker, *, wait: bool, ticket: int = 0, most: int | None = None, **terms: Any) -> object:
@@ -204,17 +190,17 @@ class ScriptMachine(RuleBasedStateMachine):
             asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares, most=most
         )
         kinds = {
-            "granted": Granted,
-            "queued": QueuedBeside if briefly else Queued,
-            "busy": Busy,
-            "full": Full,
-            "refused": Refused,
-            "withdrawn": Withdrawn,
+            "granted": calls.Granted,
+            "queued": calls.QueuedBeside if briefly else calls.Queued,
+            "busy": calls.Busy,
+            "full": calls.Full,
+            "refused": calls.Refused,
+            "withdrawn": calls.Withdrawn,
         }
         assert isinstance(reply, kinds[verdict]), (verdict, reply)
-        mine: list[Grant] = getattr(reply, "mine", [])
-        if isinstance(reply, Granted):  # whether the asker's own grant is listed too is all the same
-            mine = [grant for grant in mine if grant != Grant(asker.who, reply.fence, asker.ttl_ms)]
+        mine: list[calls.Grant] = getattr(reply, "mine", [])
+        if isinstance(reply, calls.Granted):  # whether the asker's own grant is listed too is all the same
+            mine = [grant for grant in mine if grant != calls.Grant(asker.who, reply.fence, asker.ttl_ms)]
             handed = [turn for turn in handed if turn.asker != asker]
         if not ticket and not waited:
             self.tickets.pop(asker, None)  # it comes anew: what it was told before says nothing of its place
@@ -222,25 +208,25 @@ class ScriptMachine(RuleBasedStateMachine):
         told = limit_before if declares not in (0, limit_before) else 0
         assert getattr(reply, "limit_before", told) == told
         match reply:
-            case Granted():
+            case calls.Granted():
                 assert reply.fence == self.model.holders[asker.who].fence
-            case QueuedBeside():
+            case calls.QueuedBeside():
                 assert reply.ticket == self.tickets[asker]
                 assert not waited
-            case Queued():
+            case calls.Queued():
                 assert reply.ticket == self.tickets[asker]
                 assert waited or not ticket or reply.ticket <= ticket
                 assert reply.fence == self.model.remembered
                 assert reply.subscribers == (asker.home in self.model.heard)
                 self.busy_for(reply.busy_ms)
                 self.live(asker.home)
-            case Busy():
+            case calls.Busy():
                 self.busy_for(reply.busy_ms)
-            case Full():
+            case calls.Full():
                 assert most is not None
                 assert most <= reply.waiting <= self.model.waiting, "W26: counted as far as is needed"
                 self.busy_for(reply.busy_ms)
-            case Refused():
+            case calls.Refused():
                 assert reply.limit == self.model.limit
         return reply
 
@@ -269,7 +255,7 @@ class ScriptMachine(RuleBasedStateMachine):
                 least - self.seen.now - self.seen.slack <= 1_000 * busy_ms <= most - self.seen.before + self.seen.slack
             )
 
-    def undo(self, asker: Asker, by: Session, *, bury: bool) -> Released:
+    def undo(self, asker: Asker, by: Session, *, bury: bool) -> calls.Released:
         reply = self.scripts.release(
             asker.who,
             session=by.name,
@@ -286,7 +272,7 @@ class ScriptMachine(RuleBasedStateMachine):
         self.compare(by, handed, reply.mine)
         return reply
 
-    def check(self, session: Session, listed: Sequence[Asker]) -> Rechecked:
+    def check(self, session: Session, listed: Sequence[Asker]) -> calls.Rechecked:
         reply = self.scripts.recheck(*(asker.entry for asker in listed), session=session.name, life_ms=self.life)
         self.look()
         answers, passed_over, before, handed = self.model.recheck(session, listed, self.seen)

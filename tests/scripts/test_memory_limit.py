@@ -6,20 +6,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from redis.exceptions import ResponseError
 
+from tests.scripts import states
 from tests.scripts.calls import TTL, Busy, Grant, Queued, Scripts, on_server
-from tests.scripts.states import (
-    configured,
-    contents,
-    die,
-    fence_of,
-    holders,
-    lapse,
-    last_fence,
-    line,
-    listening,
-    pttl,
-    sessions,
-)
 
 pytestmark = on_server
 
@@ -28,7 +16,7 @@ both_ways = pytest.mark.parametrize("wait", [True, False])
 
 @contextmanager
 def _full(scripts: Scripts) -> Iterator[None]:
-    with configured(scripts, maxmemory=1, maxmemory_policy="noeviction"):
+    with states.configured(scripts, maxmemory=1, maxmemory_policy="noeviction"):
         with pytest.raises(ResponseError, match="used memory"):
             scripts.redis.set("one more", "")
         yield
@@ -48,48 +36,48 @@ def test_what_is_free_is_not_granted_and_nothing_changes(exclusive: Scripts, use
     if used:
         exclusive.granted("zoe")
         exclusive.release("zoe")
-    before = contents(exclusive)
+    before = states.contents(exclusive)
     with _full(exclusive):
         with pytest.raises(ResponseError, match="used memory"):
             exclusive.grant("ann", wait=wait)
-        assert contents(exclusive) == before
+        assert states.contents(exclusive) == before
 
 
 def test_at_the_memory_limit_no_caller_is_queued_and_a_waiter_keeps_its_place(awaited: Scripts) -> None:
-    before = contents(awaited)
+    before = states.contents(awaited)
     with _full(awaited):
         with pytest.raises(ResponseError, match="used memory"):
             awaited.grant("cat")
-        assert contents(awaited) == before
+        assert states.contents(awaited) == before
         assert isinstance(awaited.grant("cat", wait=False), Busy)
         assert isinstance(awaited.grant("ben"), Queued)
-        assert line(awaited) == ["ben"]
+        assert states.line(awaited) == ["ben"]
 
 
 def test_a_holder_that_asks_again_has_its_lease_extended(awaited: Scripts) -> None:
     """The confirmation of a grant that was handed over a while ago."""
     with _full(awaited):
-        assert awaited.granted("ann", ttl_ms=TTL).fence == fence_of(awaited, "ann")
-        assert holders(awaited)["ann"] > 5_000
+        assert awaited.granted("ann", ttl_ms=TTL).fence == states.fence_of(awaited, "ann")
+        assert states.holders(awaited)["ann"] > 5_000
 
 
 def test_a_lease_is_renewed(awaited: Scripts) -> None:
     with _full(awaited):
         assert awaited.renew("ann", TTL)
-        assert holders(awaited)["ann"] > 5_000
+        assert states.holders(awaited)["ann"] > 5_000
 
 
 def test_a_release_hands_over_in_its_reply(awaited: Scripts) -> None:
     with _full(awaited):
-        assert awaited.release("ann").mine == [Grant("ben", fence_of(awaited, "ben"), TTL)]
-        assert int(last_fence(awaited)) == fence_of(awaited, "ben")
-        assert holders(awaited)["ben"] > 5_000
+        assert awaited.release("ann").mine == [Grant("ben", states.fence_of(awaited, "ben"), TTL)]
+        assert int(states.last_fence(awaited)) == states.fence_of(awaited, "ben")
+        assert states.holders(awaited)["ben"] > 5_000
 
 
 def test_at_the_memory_limit_a_waiter_can_leave_the_queue(awaited: Scripts) -> None:
     with _full(awaited):
         awaited.release("ben")
-        assert line(awaited) == sessions(awaited) == []
+        assert states.line(awaited) == states.sessions(awaited) == []
 
 
 def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) -> None:
@@ -100,32 +88,32 @@ def test_a_recheck_puts_a_session_that_was_passed_over_back(awaited: Scripts) ->
         recheck = awaited.recheck("ben", "ann")
         assert recheck.passed_over
         assert recheck.answers[0] > 0
-        assert sessions(awaited) == ["home"]
-        assert pttl(awaited, awaited.key("waiters")) > 1_000
-        assert holders(awaited)["ann"] > 5_000
+        assert states.sessions(awaited) == ["home"]
+        assert states.pttl(awaited, awaited.key("waiters")) > 1_000
+        assert states.holders(awaited)["ann"] > 5_000
 
 
 @both_ways
 def test_at_the_memory_limit_asking_for_a_free_name_hands_it_to_the_first_waiter(awaited: Scripts, wait: bool) -> None:
     """Either nothing happens or all of it; a message without a lease would make two holders."""
-    lapse(awaited, "ann")
-    before = contents(awaited)
-    with listening(awaited, "home") as inbox, _full(awaited):
+    states.lapse(awaited, "ann")
+    before = states.contents(awaited)
+    with states.listening(awaited, "home") as inbox, _full(awaited):
         with suppress(ResponseError):
             awaited.grant("cat", session="away", wait=wait)
         told = [message.who for message in inbox.messages()]
-        assert told == [who for who, left in holders(awaited).items() if left > 0]
-        assert told or contents(awaited) == before
+        assert told == [who for who, left in states.holders(awaited).items() if left > 0]
+        assert told or states.contents(awaited) == before
 
 
 @both_ways
 def test_asking_for_what_only_the_dead_wait_for_changes_nothing_or_all(awaited: Scripts, wait: bool) -> None:
-    lapse(awaited, "ann")
-    die(awaited, "home")
+    states.lapse(awaited, "ann")
+    states.die(awaited, "home")
     with _full(awaited):
         with suppress(ResponseError):
             awaited.grant("cat", wait=wait)
-        live = [who for who, left in holders(awaited).items() if left > 0]
+        live = [who for who, left in states.holders(awaited).items() if left > 0]
         assert live in ([], ["cat"])
         if live:
-            assert int(last_fence(awaited)) == fence_of(awaited, "cat")
+            assert int(states.last_fence(awaited)) == states.fence_of(awaited, "cat")

@@ -2,21 +2,8 @@
 
 import pytest
 
-from tests.scripts import older
+from tests.scripts import older, states
 from tests.scripts.calls import HOUR_MS, TTL, Busy, Granted, Queued, Refused, Scripts, on_server, token
-from tests.scripts.states import (
-    configured,
-    die,
-    ends_in,
-    fence_of,
-    holders,
-    lapse,
-    last_fence,
-    listening,
-    now_us,
-    pttl,
-    zset,
-)
 
 PAUSE = 60_000
 """Milliseconds."""
@@ -40,7 +27,7 @@ def largest(semaphore: Scripts) -> list[int]:
 
 def paused_until(semaphore: Scripts) -> int:
     """Return for how many ms the set says that it is paused."""
-    return zset(semaphore, semaphore.keys.base)[b"pause"] - now_us(semaphore) // 1_000
+    return states.zset(semaphore, semaphore.keys.base)[b"pause"] - states.now_us(semaphore) // 1_000
 
 
 def test_nothing_is_granted_and_what_is_held_stays_held(semaphore: Scripts) -> None:
@@ -54,7 +41,7 @@ def test_nothing_is_granted_and_what_is_held_stays_held(semaphore: Scripts) -> N
     assert semaphore.hand_off("ann") == 1
     assert semaphore.adopt("cat") > fence
     assert semaphore.release("cat").mine == semaphore.recheck("ben").mine == []
-    assert list(holders(semaphore)) == ["pause"]
+    assert list(states.holders(semaphore)) == ["pause"]
 
 
 @pytest.mark.parametrize("first", [PAUSE, 3 * PAUSE])
@@ -118,7 +105,7 @@ def test_holders_of_which_nothing_is_known_count_as_the_limit_after_a_pause(sema
     if ended == "resumed":
         semaphore.pause(0)
     else:
-        lapse(semaphore, b"pause")
+        states.lapse(semaphore, b"pause")
     assert isinstance(semaphore.grant("dan", limit=3, wait=False), Busy)
 
 
@@ -138,7 +125,7 @@ def test_the_terms_of_a_pause_are_those_of_a_cooling_lease(semaphore: Scripts) -
     fence = semaphore.granted("ann").fence
     semaphore.pause(PAUSE)
     assert terms(semaphore) == b"1000000000 %d C" % fence
-    assert int(last_fence(semaphore)) == fence
+    assert int(states.last_fence(semaphore)) == fence
 
 
 def test_a_pause_is_no_holder(semaphore: Scripts) -> None:
@@ -149,7 +136,7 @@ def test_a_pause_is_no_holder(semaphore: Scripts) -> None:
     told = semaphore.statistics()
     assert (told.permits, told.holders, told.kept) == (3, 2, 1)
     assert PAUSE - 1_000 < told.paused_ms <= PAUSE
-    assert told.kept_until_ms > now_us(semaphore) // 1_000 + PAUSE + 1_000, "that of the cooling lease"
+    assert told.kept_until_ms > states.now_us(semaphore) // 1_000 + PAUSE + 1_000, "that of the cooling lease"
     assert semaphore.run("holders", first=0)[1::4] == [token("ann")]
 
 
@@ -157,7 +144,7 @@ def test_a_pause_is_no_holder(semaphore: Scripts) -> None:
 def test_to_revoke_all_holders_ends_no_pause(semaphore: Scripts, force: bool) -> None:
     semaphore.granted("ann")
     semaphore.pause(PAUSE)
-    fence = fence_of(semaphore, "ann")
+    fence = states.fence_of(semaphore, "ann")
     assert [hit[0] for hit in semaphore.revoke(0, 10**16, look=True).hit] == [fence]
     assert (semaphore.revoke(fence, force=force).left_ms == 0) == force
     assert is_paused(semaphore)
@@ -170,8 +157,8 @@ def test_the_first_waiter_learns_when_to_look(full: Scripts, session: str) -> No
     """W18; also behind a session that has died."""
     full.queued("ben", session="dead")
     full.queued("cat", session=session)
-    die(full, "dead")
-    with listening(full, "away") as inbox:
+    states.die(full, "dead")
+    with states.listening(full, "away") as inbox:
         left, mine = full.pause(PAUSE)
         told = [(one.who, one.fence, one.amount) for one in inbox.messages()]
     notice = ("later", -3, left)
@@ -207,7 +194,7 @@ def test_what_a_pause_put_on_record_goes_with_it(semaphore: Scripts, ended: str,
     if ended == "resumed":
         semaphore.pause(0)
     else:
-        lapse(semaphore, b"pause")
+        states.lapse(semaphore, b"pause")
         semaphore.recheck()
     weight, ttl_ms = largest(semaphore)
     assert weight == most, "the most that one of them can have, if each has a permit"
@@ -233,11 +220,11 @@ def test_after_a_step_back_of_the_clock_it_lasts_no_longer_than_any_lease(semaph
     """P9; nor is it cut to less than it was asked for. A dead holder's permit lasts as long."""
     semaphore.granted("ann")
     semaphore.pause(2 * TTL)
-    ends_in(semaphore, "ann", HOUR_MS)
+    states.ends_in(semaphore, "ann", HOUR_MS)
     semaphore.redis.zincrby(semaphore.keys.base, HOUR_MS, "pause")
     assert is_paused(semaphore)
     assert 2 * TTL - 1_000 < paused_until(semaphore) <= 2 * TTL
-    assert 2 * TTL - 1_000 < holders(semaphore)["ann"] <= 2 * TTL
+    assert 2 * TTL - 1_000 < states.holders(semaphore)["ann"] <= 2 * TTL
     semaphore.redis.zincrby(semaphore.keys.base, HOUR_MS, "pause")
     assert semaphore.pause(TTL)[0] <= 2 * TTL, "what it says is true after that, too"
 
@@ -249,7 +236,7 @@ def test_to_resume_after_a_step_back_of_the_clock_lets_no_lease_last_for_the_ste
     semaphore.redis.zincrby(semaphore.keys.base, HOUR_MS, token("ann"))
     semaphore.redis.pexpire(semaphore.keys.base, 2 * HOUR_MS)
     assert semaphore.pause(0) == (1, [])
-    assert holders(semaphore)["ann"] <= PAUSE
+    assert states.holders(semaphore)["ann"] <= PAUSE
     assert largest(semaphore)[1] <= PAUSE
 
 
@@ -258,11 +245,11 @@ def test_it_works_at_the_memory_limit(full: Scripts) -> None:
     """W9: when a service behind it has said 429, and the name is used for the first time as well."""
     fresh = full.named("another")
     full.queued("ben")
-    with configured(full, maxmemory=1, maxmemory_policy="noeviction"):
+    with states.configured(full, maxmemory=1, maxmemory_policy="noeviction"):
         assert full.pause(PAUSE)[0] == PAUSE
         assert fresh.pause(PAUSE) == (PAUSE, [])
         full.release("ann", permits=3)
-        assert list(holders(full)) == ["pause"]
+        assert list(states.holders(full)) == ["pause"]
         ended, mine = full.pause(0)
         assert fresh.pause(0) == (1, [])
     assert (ended, [grant.who for grant in mine]) == (1, ["ben"])
@@ -275,11 +262,11 @@ def test_to_resume_hands_over_all_that_is_free(semaphore: Scripts) -> None:
     semaphore.pause(PAUSE)
     for who, session in (("ben", "home"), ("cat", "away"), ("dan", "home")):
         semaphore.queued(who, session=session)
-    with listening(semaphore, "away") as inbox:
+    with states.listening(semaphore, "away") as inbox:
         ended, mine = semaphore.pause(0)
         assert [message.who for message in inbox.messages()] == ["cat"]
     assert (ended, [grant.who for grant in mine]) == (1, ["ben"])
-    assert sorted(holders(semaphore)) == ["ann", "ben", "cat"]
+    assert sorted(states.holders(semaphore)) == ["ann", "ben", "cat"]
 
 
 def test_a_cooling_lease_beside_it_ends_as_it_would(semaphore: Scripts) -> None:
@@ -288,15 +275,15 @@ def test_a_cooling_lease_beside_it_ends_as_it_would(semaphore: Scripts) -> None:
     assert semaphore.release("ann", permits=3, min_hold_ms=2 * PAUSE).ended
     semaphore.pause(0)
     assert isinstance(semaphore.grant("ben", wait=False), Busy)
-    lapse(semaphore, "ann")
+    states.lapse(semaphore, "ann")
     semaphore.granted("ben", permits=3)
 
 
 def test_a_pinned_limit_stays_pinned(semaphore: Scripts) -> None:
     semaphore.resize(2, pin=1)
     semaphore.pause(PAUSE)
-    assert pttl(semaphore, semaphore.key("meta")) > 29 * 24 * HOUR_MS
+    assert states.pttl(semaphore, semaphore.key("meta")) > 29 * 24 * HOUR_MS
     semaphore.pause(0)
     semaphore.granted("ann", limit=3, declare=True)
     assert semaphore.redis.hget(semaphore.key("meta"), "limit") == b"+2"
-    assert pttl(semaphore, semaphore.key("meta")) > 29 * 24 * HOUR_MS
+    assert states.pttl(semaphore, semaphore.key("meta")) > 29 * 24 * HOUR_MS

@@ -1,18 +1,7 @@
 """`recheck`: a session's sign of life, its answer about every waiter, and the cure for lost messages."""
 
+from tests.scripts import states
 from tests.scripts.calls import LIFE, TTL, Scripts, poller, told_either_way
-from tests.scripts.states import (
-    contents,
-    fence_of,
-    holders,
-    lapse,
-    last_fence,
-    line,
-    listening,
-    pttl,
-    sessions,
-    tickets,
-)
 
 
 def test_a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter(awaited_here: Scripts) -> None:
@@ -21,15 +10,15 @@ def test_a_recheck_sets_the_life_of_the_line_even_when_that_is_shorter(awaited_h
     awaited_here.redis.pexpire(awaited_here.key("waiters"), 1_000)
     for life_ms in (LIFE, 2_000):
         awaited_here.recheck("ben", life_ms=life_ms)
-        assert life_ms - 1_000 < pttl(awaited_here, awaited_here.key("waiters")) <= life_ms
-        assert pttl(awaited_here, awaited_here.key("queue")) > TTL, "as long as the lease"
+        assert life_ms - 1_000 < states.pttl(awaited_here, awaited_here.key("waiters")) <= life_ms
+        assert states.pttl(awaited_here, awaited_here.key("queue")) > TTL, "as long as the lease"
 
 
 def test_every_token_is_answered_in_its_place(awaited_here: Scripts) -> None:
     awaited_here.queued("cat")
-    places = tickets(awaited_here)
+    places = states.tickets(awaited_here)
     assert awaited_here.recheck("cat", "ann", "nobody", "ben").answers == [
-        places["cat"], -fence_of(awaited_here, "ann"), 0, places["ben"]
+        places["cat"], -states.fence_of(awaited_here, "ann"), 0, places["ben"]
     ]  # fmt: skip
     assert awaited_here.recheck(awaited_here.entry("ben", ttl_ms=5)).answers == [0], "it has other terms"
     assert awaited_here.recheck("ben", session="away").answers == [0]
@@ -44,11 +33,11 @@ def test_a_thousand_waiters_are_answered_at_once(awaited_here: Scripts) -> None:
 
 def test_a_recheck_creates_no_waiter(awaited_here: Scripts) -> None:
     """W8: one that overtook a withdrawal would put an orphan in line."""
-    before = contents(awaited_here)
+    before = states.contents(awaited_here)
     assert awaited_here.recheck("nobody", session="away").answers == [0]
     unused = awaited_here.named("unused").recheck("zoe")
     assert (unused.answers, unused.busy_ms) == ([0], -2)
-    assert contents(awaited_here) == before
+    assert states.contents(awaited_here) == before
 
 
 def test_a_session_that_was_passed_over_is_back_in_its_place(awaited_here: Scripts) -> None:
@@ -56,39 +45,39 @@ def test_a_session_that_was_passed_over_is_back_in_its_place(awaited_here: Scrip
     awaited_here.redis.zrem(awaited_here.key("queue"), "home")
     assert not awaited_here.recheck("cat", session="away").passed_over
     assert awaited_here.recheck("ben").passed_over
-    assert sessions(awaited_here) == ["home", "away"]
+    assert states.sessions(awaited_here) == ["home", "away"]
 
 
 def test_a_turn_that_is_found_is_a_whole_lease(awaited_here: Scripts) -> None:
     awaited_here.queued("cat", session=poller(5_000))
     awaited_here.release("ann")
     awaited_here.release("ben")
-    assert holders(awaited_here)["cat"] <= 10_000
+    assert states.holders(awaited_here)["cat"] <= 10_000
     awaited_here.recheck("cat", session=poller(5_000))
-    assert holders(awaited_here)["cat"] > TTL - 1_000
+    assert states.holders(awaited_here)["cat"] > TTL - 1_000
 
 
 def test_a_recheck_that_finds_the_lock_free_hands_over_to_the_first_waiter(awaited_here: Scripts) -> None:
     awaited_here.queued("cat", session="away")
-    lapse(awaited_here, "ann")
-    with listening(awaited_here, "home") as inbox:
+    states.lapse(awaited_here, "ann")
+    with states.listening(awaited_here, "home") as inbox:
         assert awaited_here.recheck("cat", session="away").mine == []
         assert [message.who for message in inbox.messages()] == ["ben"]
 
 
 def test_the_fencing_token_in_the_reply_is_older_than_the_grants_in_it(awaited_here: Scripts) -> None:
     """W5: a waiter believes only grants that are newer than the last one it was told of."""
-    before = int(last_fence(awaited_here))
-    lapse(awaited_here, "ann")
+    before = int(states.last_fence(awaited_here))
+    states.lapse(awaited_here, "ann")
     recheck = awaited_here.recheck("ben")
-    assert recheck.fence == before < fence_of(awaited_here, "ben")
-    assert [(grant.who, grant.fence) for grant in recheck.mine] == [("ben", fence_of(awaited_here, "ben"))]
+    assert recheck.fence == before < states.fence_of(awaited_here, "ben")
+    assert [(grant.who, grant.fence) for grant in recheck.mine] == [("ben", states.fence_of(awaited_here, "ben"))]
 
 
 @told_either_way
 def test_the_reply_to_a_recheck_counts_the_subscribers_of_its_session(awaited_here: Scripts) -> None:
     assert awaited_here.recheck("ben").subscribers == 0
-    with listening(awaited_here, "home"):
+    with states.listening(awaited_here, "home"):
         assert awaited_here.recheck("ben").subscribers == 1
 
 
@@ -97,6 +86,6 @@ def test_when_the_limit_was_forgotten_the_first_in_line_brings_it_back(full: Scr
     places = [full.queued(who).ticket for who in ("ben", "cat", "dan")]
     full.redis.delete(full.key("meta"))
     assert full.recheck("ben", "cat", "dan").answers == [0, *places[1:]]
-    assert line(full) == ["ben", "cat", "dan"]
+    assert states.line(full) == ["ben", "cat", "dan"]
     assert full.queued("ben", ticket=places[0]).ticket == places[0]
     assert full.statistics().limit == 3

@@ -30,24 +30,12 @@ KINDS = every_name()
 
 # What would end a hash tag, a key, a Lua string, a comment, a message or a line early, if it were not data.
 HOSTILE = [
-    "a",
-    "a:fence",
-    "a}:fence",
-    "a}:queue",
-    "{a}",
-    "a}",
-    "%7Ba%7D",
-    "a%257D",
-    "a}:t:0123456789abcdef0123456789abcdef",
-    "' .. redis.call('SET', 'pwned', '1') .. '",
-    "]] redis.call('SET', 'pwned', '1') --",
-    "a') redis.call('SET', 'pwned', '1') --[[",
-    "a\r\n*3\r\n$3\r\nSET\r\n$5\r\npwned\r\n$1\r\n1\r\n",
-    "a\n\x00\t $1 %s %d {0} \\",
-    "0123456789abcdef0123456789abcdef 1 9999",
-    "\N{GREEK SMALL LETTER ALPHA}\N{RIGHT-TO-LEFT OVERRIDE}\N{MUSICAL SYMBOL G CLEF}",
-    "[a-z]*?",
-]
+    "a", "a:fence", "a}:fence", "a}:queue", "{a}", "a}", "%7Ba%7D", "a%257D", "a}:t:0123456789abcdef0123456789abcdef",
+    "' .. redis.call('SET', 'pwned', '1') .. '", "]] redis.call('SET', 'pwned', '1') --",
+    "a') redis.call('SET', 'pwned', '1') --[[", "a\r\n*3\r\n$3\r\nSET\r\n$5\r\npwned\r\n$1\r\n1\r\n",
+    "a\n\x00\t $1 %s %d {0} \\", "0123456789abcdef0123456789abcdef 1 9999",
+    "\N{GREEK SMALL LETTER ALPHA}\N{RIGHT-TO-LEFT OVERRIDE}\N{MUSICAL SYMBOL G CLEF}", "[a-z]*?",
+]  # fmt: skip
 
 pieces = st.sampled_from(
     ["{", "}", "%", ":", "\n", " ", "7B", "a", *KINDS, "queue", "fence", "q:", "t:", "wake:", "\0"]

@@ -59,15 +59,12 @@ def test_a_server_that_is_away_is_one_line_and_status_2(scheme: str, capsys: Cap
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://user:s3same@{}?foo=1", "redis+cluster://user:s3same@{}?foo=1",
-        "redis+sentinel://user:s3same@{}/orders?foo=1", "redis://user:s3same@{}:port", "redis://user:s3same@{}:99999",
-        "redis://:s3same/@{}", "redis://:s3same@{}?s3same=1", "memory://:s3same@name", "https://user:s3same@{}",
-        "unix://", "unix://?password=s3same",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "redis://user:s3same@{}?foo=1", "redis+cluster://user:s3same@{}?foo=1",
+    "redis+sentinel://user:s3same@{}/orders?foo=1", "redis://user:s3same@{}:port", "redis://user:s3same@{}:99999",
+    "redis://:s3same/@{}", "redis://:s3same@{}?s3same=1", "memory://:s3same@name", "https://user:s3same@{}", "unix://",
+    "unix://?password=s3same",
+])  # fmt: skip
 def test_a_wrong_url_is_one_line_and_status_2(url: str, capsys: Capsys) -> None:
     says = "memory://" if url.startswith("memory") else "this --url "
     each_says(says, url.format(NO_SERVER), capsys, away=False)
@@ -133,15 +130,11 @@ def outcome(arguments: str, redirections: str, url: str) -> int:
 
 @pytest.mark.redis
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    ("arguments", "redirections", "status"),
-    [
-        *(("run y -- sh -c 'exit 3'", redirected, 3) for redirected in (">&-", "2>&-", "2>/dev/full", ">&- 2>&-")),
-        *(("run x --wait 0 -- true", redirected, 75) for redirected in ("2>/dev/full", "2>&-")),
-        ("ls --json", ">/dev/full 2>/dev/null", 2),
-        ("ls", ">&-", 0),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "redirections", "status"), [
+    *(("run y -- sh -c 'exit 3'", redirected, 3) for redirected in (">&-", "2>&-", "2>/dev/full", ">&- 2>&-")),
+    *(("run x --wait 0 -- true", redirected, 75) for redirected in ("2>/dev/full", "2>&-")),
+    ("ls --json", ">/dev/full 2>/dev/null", 2), ("ls", ">&-", 0),
+])  # fmt: skip
 async def test_a_command_ends_with_its_status_whatever_its_streams_are(
     redis: Redis, redis_url: str, arguments: str, redirections: str, status: int
 ) -> None:

@@ -91,19 +91,14 @@ def test_a_fit_server_gets_ok_everywhere_and_keeps_nothing(servers: Servers, ask
     assert keys(server) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "check", "verdict"),
-    [
-        ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, "eviction", "danger"),
-        ({"maxmemory": "100mb", "maxmemory-policy": "volatile-ttl"}, "eviction", "danger"),
-        ({"maxmemory-policy": "allkeys-lru"}, "eviction", "warning"),
-        ({"maxmemory": "100mb"}, "eviction", "ok"),
-        ({"min-replicas-to-write": "1"}, "replication", "danger"),
-        ({"appendonly": "no"}, "persistence", "warning"),
-        ({"appendonly": "no", "save": "3600 1"}, "persistence", "warning"),
-        ({"appendfsync": "everysec"}, "persistence", "warning"),
-    ],
-)
+@pytest.mark.parametrize(("options", "check", "verdict"), [
+    ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, "eviction", "danger"),
+    ({"maxmemory": "100mb", "maxmemory-policy": "volatile-ttl"}, "eviction", "danger"),
+    ({"maxmemory-policy": "allkeys-lru"}, "eviction", "warning"), ({"maxmemory": "100mb"}, "eviction", "ok"),
+    ({"min-replicas-to-write": "1"}, "replication", "danger"), ({"appendonly": "no"}, "persistence", "warning"),
+    ({"appendonly": "no", "save": "3600 1"}, "persistence", "warning"),
+    ({"appendfsync": "everysec"}, "persistence", "warning"),
+])  # fmt: skip
 def test_a_setting_that_endangers_locks_is_named_with_what_to_do(
     servers: Servers, ask: Ask, options: dict[str, str], check: str, verdict: str
 ) -> None:
@@ -157,21 +152,18 @@ NOT_ASKED = dict.fromkeys(("server", "replication", "eviction", "persistence"), 
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("rights", "not_ok", "check", "says"),
-    [
-        ("resetchannels", UNTRIED | {"wake-ups": "warning"}, "wake-ups", r"ACL SETUSER USER &aiolocks:\*"),
-        ("-publish", UNTRIED | {"wake-ups": "warning"}, "wake-ups", r"ACL SETUSER USER \+publish"),
-        ("-evalsha", UNTRIED | {"rights": "danger"}, "rights", r"ACL SETUSER USER \+evalsha"),
-        ("-set -pexpire -del -zadd -hset", UNTRIED | {"rights": "danger"}, "rights", r"USER \+set \+pexpire"),
-        ("-set -hset -zrem", UNTRIED | {"rights": "danger"}, "rights", r"USER \+set \+hset \+zrem"),
-        ("resetkeys ~other:*", UNTRIED | {"rights": "danger"}, "rights", r"ACL SETUSER USER ~aiolocks:\*"),
-        ("resetkeys ~aiolocks:lock:*", {"hand-over": "danger"}, "hand-over", "access .*key"),  # in the server's words
-        ("-config -info", NOT_ASKED, "persistence", ""),
-        ("-config", {"persistence": "unknown"}, "persistence", r"\+config\|get"),
-        ("-time", UNTRIED | {"clock": "unknown", "latency": "unknown", "rights": "danger"}, "rights", r"\+time"),
-    ],
-)
+@pytest.mark.parametrize(("rights", "not_ok", "check", "says"), [
+    ("resetchannels", UNTRIED | {"wake-ups": "warning"}, "wake-ups", r"ACL SETUSER USER &aiolocks:\*"),
+    ("-publish", UNTRIED | {"wake-ups": "warning"}, "wake-ups", r"ACL SETUSER USER \+publish"),
+    ("-evalsha", UNTRIED | {"rights": "danger"}, "rights", r"ACL SETUSER USER \+evalsha"),
+    ("-set -pexpire -del -zadd -hset", UNTRIED | {"rights": "danger"}, "rights", r"USER \+set \+pexpire"),
+    ("-set -hset -zrem", UNTRIED | {"rights": "danger"}, "rights", r"USER \+set \+hset \+zrem"),
+    ("resetkeys ~other:*", UNTRIED | {"rights": "danger"}, "rights", r"ACL SETUSER USER ~aiolocks:\*"),
+    ("resetkeys ~aiolocks:lock:*", {"hand-over": "danger"}, "hand-over", "access .*key"),  # in the server's words
+    ("-config -info", NOT_ASKED, "persistence", ""),
+    ("-config", {"persistence": "unknown"}, "persistence", r"\+config\|get"),
+    ("-time", UNTRIED | {"clock": "unknown", "latency": "unknown", "rights": "danger"}, "rights", r"\+time"),
+])  # fmt: skip
 def test_rights_that_are_missing_are_named_and_what_a_user_may_not_ask_is_unknown(
     servers: Servers, ask: Ask, rights: str, not_ok: dict[str, str], check: str, says: str
 ) -> None:

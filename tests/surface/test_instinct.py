@@ -237,27 +237,20 @@ def test_a_class_offers_its_own_options_and_no_others(kind: Any, name: object, o
     assert {"ttl", "acquire_timeout", "prefix"} <= set(listed)
 
 
-@one_by_one(
-    "call, shown",
-    [
-        ("lock.hold(colour=1)", "it takes timeout="),
-        ("semaphore.acquire(colour=1)", "it takes permits= and timeout="),
-        ("lock.try_acquire(colour=1)", "it takes no keyword"),
-        ("lock.try_acquire(timeout=1)", "use acquire(timeout=5) to wait"),
-        ("semaphore.acquire(count=3)", "use permits="),
-        ("lock.acquire(permits=3)", "use a Semaphore"),
-        ("lock.acquire(lock_timeout=3)", "options such as ttl= belong to the constructor"),
-        ("lock.acquire(None)", "acquire(timeout=5) waits for at most 5 seconds"),
-        ("lock.acquire(True)", "try_acquire() asks once"),
-        ("lock.hold(timedelta(seconds=5))", "hold(timeout=5)"),
-        ("semaphore.acquire(2.5)", "acquire(permits=3, timeout=5)"),
-        ("semaphore.try_acquire(3)", "try_acquire(permits=3)"),
-        ("lock.try_acquire(3)", "acquire(timeout=5)"),
-        ("rw.write.hold(5)", "RWLock.write.hold() takes keywords only: hold(timeout=5)"),
-        ("await lock.revoke(5)", "Lock.revoke() takes keywords only: revoke(timeout=5) waits for at most 5 seconds"),
-        ("semaphore(permits=3)", "semaphore.hold(permits=3, timeout=5)"),
-    ],
-)
+@one_by_one("call, shown", [
+    ("lock.hold(colour=1)", "it takes timeout="), ("semaphore.acquire(colour=1)", "it takes permits= and timeout="),
+    ("lock.try_acquire(colour=1)", "it takes no keyword"),
+    ("lock.try_acquire(timeout=1)", "use acquire(timeout=5) to wait"), ("semaphore.acquire(count=3)", "use permits="),
+    ("lock.acquire(permits=3)", "use a Semaphore"),
+    ("lock.acquire(lock_timeout=3)", "options such as ttl= belong to the constructor"),
+    ("lock.acquire(None)", "acquire(timeout=5) waits for at most 5 seconds"),
+    ("lock.acquire(True)", "try_acquire() asks once"), ("lock.hold(timedelta(seconds=5))", "hold(timeout=5)"),
+    ("semaphore.acquire(2.5)", "acquire(permits=3, timeout=5)"), ("semaphore.try_acquire(3)", "try_acquire(permits=3)"),
+    ("lock.try_acquire(3)", "acquire(timeout=5)"),
+    ("rw.write.hold(5)", "RWLock.write.hold() takes keywords only: hold(timeout=5)"),
+    ("await lock.revoke(5)", "Lock.revoke() takes keywords only: revoke(timeout=5) waits for at most 5 seconds"),
+    ("semaphore(permits=3)", "semaphore.hold(permits=3, timeout=5)"),
+])  # fmt: skip
 def test_a_wrong_call_is_told_the_keywords_that_this_one_takes(call: str, shown: str) -> None:
     answer = answered(call, timedelta=timedelta)
     assert answer.startswith("TypeError")

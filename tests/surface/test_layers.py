@@ -112,19 +112,13 @@ def longest_path(graph: Graph) -> list[str]:
     return max(longest.values(), key=len)
 
 
-@one_by_one(
-    "source",
-    [
-        "from .._grantors.session import Session",
-        "from aiolocks._grantors import session",
-        "import aiolocks._primitives.lock",
-        "from .. import Lock",
-        "from .._manager import LockManager",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .._grantors.session import Session",
-        "def late():\n    from .._primitives.lock import Lock",
-        "class A:\n    async def late(self):\n        with a:\n            from ..cli import main",
-    ],
-)
+@one_by_one("source", [
+    "from .._grantors.session import Session", "from aiolocks._grantors import session",
+    "import aiolocks._primitives.lock", "from .. import Lock", "from .._manager import LockManager",
+    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .._grantors.session import Session",
+    "def late():\n    from .._primitives.lock import Lock",
+    "class A:\n    async def late(self):\n        with a:\n            from ..cli import main",
+])  # fmt: skip
 def test_an_import_that_points_up_is_found_wherever_it_stands(source: str) -> None:
     assert upward(PACKAGE / "_engine" / "lease.py", source)
 

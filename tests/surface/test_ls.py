@@ -46,17 +46,11 @@ async def test_each_kind_has_holders_and_waiters(locks: LockManager, own_server:
 
         found = (await command("ls", "--json")).json()
         assert {(one["kind"], one["name"]): (one["held"], one["waiting"]) for one in found} == {
-            ("lock", "orders:42"): (1, 2),
-            ("rlock", "again"): (1, 0),
-            ("semaphore", "scraper"): (2, 0),
-            ("multilock", "one"): (1, 0),
-            ("multilock", "two"): (1, 0),
-            ("rwlock", "price"): (1, 1),
-            ("hierarchy", "shop"): (1, 0),
-            ("hierarchy", "shop/orders"): (1, 0),
-            ("hierarchy", "shop/orders/4:2"): (1, 0),
-            ("redlock", "voted"): (1, 0),
-        }
+            ("lock", "orders:42"): (1, 2), ("rlock", "again"): (1, 0), ("semaphore", "scraper"): (2, 0),
+            ("multilock", "one"): (1, 0), ("multilock", "two"): (1, 0), ("rwlock", "price"): (1, 1),
+            ("hierarchy", "shop"): (1, 0), ("hierarchy", "shop/orders"): (1, 0),
+            ("hierarchy", "shop/orders/4:2"): (1, 0), ("redlock", "voted"): (1, 0),
+        }  # fmt: skip
         assert {one["kind"] for one in found} == set(kinds_where())
         by_name = {one["name"]: one for one in found}
         (holder,) = by_name["orders:42"]["holders"]

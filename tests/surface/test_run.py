@@ -114,15 +114,10 @@ def test_with_min_hold_the_next_waits_for_what_is_missing(start: Start, more: tu
     assert int(output) - began > 4e9  # from the grant on, which came before the command began
 
 
-@pytest.mark.parametrize(
-    ("command", "status", "says"),
-    [
-        (["no-such-program"], 127, "not found"),
-        (["./backup.sh && date"], 127, "write -- sh -c 'LINE'"),
-        ([os.devnull], 126, "cannot be executed"),
-        ([], 2, "the command is missing"),
-    ],
-)
+@pytest.mark.parametrize(("command", "status", "says"), [
+    (["no-such-program"], 127, "not found"), (["./backup.sh && date"], 127, "write -- sh -c 'LINE'"),
+    ([os.devnull], 126, "cannot be executed"), ([], 2, "the command is missing"),
+])  # fmt: skip
 def test_a_command_that_cannot_run_is_told_at_once(command: list[str], status: int, says: str, capsys: Capsys) -> None:
     assert main(["run", "nothing", "--url", "redis://127.0.0.1:1", "--", *command]) == status
     assert says in capsys.readouterr().err
@@ -136,16 +131,13 @@ def test_a_command_without_its_interpreter_or_format_leaves_nothing_held(start: 
         assert result(start("broken", "--wait", "0", "--", str(program)))[0] == status
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["nightly", "./backup.sh", "-v"], "unrecognized arguments: ./backup.sh -v; write -- before the command\n"),
-        (["nightly", "-w", "5", "--", "true"], "unrecognized arguments: -w 5; use --wait\n"),
-        (["nightly", "--timeout=5", "--", "true"], "unrecognized arguments: --timeout=5; use --wait\n"),
-        (["-n", "nightly", "--", "true"], "unrecognized arguments: -n; use --wait 0\n"),
-        (["nightly", "--colour", "--", "true"], "unrecognized arguments: --colour\n"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["nightly", "./backup.sh", "-v"], "unrecognized arguments: ./backup.sh -v; write -- before the command\n"),
+    (["nightly", "-w", "5", "--", "true"], "unrecognized arguments: -w 5; use --wait\n"),
+    (["nightly", "--timeout=5", "--", "true"], "unrecognized arguments: --timeout=5; use --wait\n"),
+    (["-n", "nightly", "--", "true"], "unrecognized arguments: -n; use --wait 0\n"),
+    (["nightly", "--colour", "--", "true"], "unrecognized arguments: --colour\n"),
+])  # fmt: skip
 def test_an_unknown_argument_is_told_with_what_was_meant(arguments: list[str], says: str, capsys: Capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["run", *arguments])

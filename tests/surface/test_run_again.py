@@ -76,17 +76,12 @@ def test_a_signal_ends_one_that_stands_and_a_killed_host_is_replaced(hosts: Star
     assert later > term
 
 
-@pytest.mark.parametrize(
-    ("option", "why"),
-    [
-        (["--limit", "2"], "one host is elected"),
-        (["--wait", "5"], "it stands until it is elected"),
-        (["--max-waiting", "0"], "it stands until it is elected"),
-        (["--busy-exit", "0"], "it stands until it is elected"),
-        (["--min-hold", "5"], "it leads until the command ends"),
-        (["--on-lost", "warn"], "the command is stopped before the next host is elected"),
-    ],
-)
+@pytest.mark.parametrize(("option", "why"), [
+    (["--limit", "2"], "one host is elected"), (["--wait", "5"], "it stands until it is elected"),
+    (["--max-waiting", "0"], "it stands until it is elected"), (["--busy-exit", "0"], "it stands until it is elected"),
+    (["--min-hold", "5"], "it leads until the command ends"),
+    (["--on-lost", "warn"], "the command is stopped before the next host is elected"),
+])  # fmt: skip
 def test_an_option_that_makes_no_sense_with_it_says_why(option: list[str], why: str, capsys: Capsys) -> None:
     named = " ".join(option) if "warn" in option else option[0]
     assert main(["run", "again", "--again", *option, "--", "true"]) == 2

@@ -143,16 +143,10 @@ def counts(tmp_path: Path) -> tuple[str, Path]:
 INNER = f"{sys.executable} -m aiolocks run inner"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        f"exec {INNER}0 -- {{}}",
-        f"exec {INNER}0 -- {INNER}1 -- {{}}",
-        'exec sh -c "(setsid {} &); exec sleep 60"',
-        f'exec {INNER} -- sh -c "(setsid {{}} &); exec sleep 60"',
-    ],
-    ids=["a run", "a run inside a run", "away from the group", "away from the group, inside a run"],
-)
+@pytest.mark.parametrize("command", [
+    f"exec {INNER}0 -- {{}}", f"exec {INNER}0 -- {INNER}1 -- {{}}", 'exec sh -c "(setsid {} &); exec sleep 60"',
+    f'exec {INNER} -- sh -c "(setsid {{}} &); exec sleep 60"',
+], ids=["a run", "a run inside a run", "away from the group", "away from the group, inside a run"])  # fmt: skip
 def test_whatever_descends_from_the_command_is_asked_to_end_once_when_the_lease_is_revoked(
     server: RedisServer, counts: tuple[str, Path], command: str
 ) -> None:

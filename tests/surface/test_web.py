@@ -100,16 +100,13 @@ async def pass_on(request: Request, call_next: Callable[[Request], Awaitable[Any
 OrderLease = Annotated[Lease, aiolocks.fastapi.locked("orders:{order_id}")]
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "retry_after", "says"),
-    [
-        ({}, 423, ["19", "20"], "Locked"),
-        ({"retry_after": None, "detail": "order 7 is being paid"}, 423, ["19", "20"], "order 7 is being paid"),
-        ({"status": 409, "retry_after": 0}, 409, ["0"], "Conflict"),
-        ({"status": 429, "retry_after": 2.5}, 429, ["3"], "Too Many Requests"),
-        ({"status": 503, "retry_after": 90}, 503, ["90"], "Service Unavailable"),
-    ],
-)
+@pytest.mark.parametrize(("options", "status", "retry_after", "says"), [
+    ({}, 423, ["19", "20"], "Locked"),
+    ({"retry_after": None, "detail": "order 7 is being paid"}, 423, ["19", "20"], "order 7 is being paid"),
+    ({"status": 409, "retry_after": 0}, 409, ["0"], "Conflict"),
+    ({"status": 429, "retry_after": 2.5}, 429, ["3"], "Too Many Requests"),
+    ({"status": 503, "retry_after": 90}, 503, ["90"], "Service Unavailable"),
+])  # fmt: skip
 async def test_busy_is_answered_at_once_as_chosen(
     site: Serve, redis: Redis, options: dict[str, Any], status: int, retry_after: list[str], says: str
 ) -> None:
@@ -275,23 +272,19 @@ NO_NAMES: list[tuple[Any, type[Exception], str | None]] = [
     *((name, TypeError, f"template or a %s .* not {type(name).__name__}") for name in (42, None, b"orders")),
 ]
 WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
-    ({"status": 200}, ValueError, "423, 409, 429 or 503"),
-    ({"status": "423"}, ValueError, "423, 409, 429 or 503"),
+    ({"status": 200}, ValueError, "423, 409, 429 or 503"), ({"status": "423"}, ValueError, "423, 409, 429 or 503"),
     ({"status": None}, ValueError, "423, 409, 429 or 503"),
     ({"retry_after": -1}, ValueError, "retry_after must be >= 0"),
     ({"retry_after": math.inf}, ValueError, "retry_after must be finite"),
     ({"retry_after": "1"}, TypeError, "retry_after must be a number"),
-    ({"timeout": -1}, ValueError, "timeout must be >= 0"),
-    ({"timeout": "1"}, TypeError, "timeout must be a number"),
-    ({"detail": 42}, TypeError, "detail must be a str"),
-    ({"limit": 0}, ValueError, "limit must be between 1"),
-    ({"limit": "2"}, TypeError, "limit must be an int"),
-    ({"ttl": 0}, ValueError, "ttl must be >= 0.1"),
+    ({"timeout": -1}, ValueError, "timeout must be >= 0"), ({"timeout": "1"}, TypeError, "timeout must be a number"),
+    ({"detail": 42}, TypeError, "detail must be a str"), ({"limit": 0}, ValueError, "limit must be between 1"),
+    ({"limit": "2"}, TypeError, "limit must be an int"), ({"ttl": 0}, ValueError, "ttl must be >= 0.1"),
     ({"tll": 5}, TypeError, "has no 'tll'; its options are ttl, "),
     ({"acquire_timeout": 5}, TypeError, r"locked\(\) has no 'acquire_timeout': use timeout="),
     ({"wait_release": False}, TypeError, r"locked\(\) has no 'wait_release': a handler always waits"),
     ({"blocking_timeout": 5}, TypeError, r"locked\(\) has no 'blocking_timeout': use timeout="),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wrong", "error", "says"), WRONG, ids=[str(wrong) for wrong, _, _ in WRONG])

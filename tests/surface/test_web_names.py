@@ -135,50 +135,35 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
     assert not await app.state.locks.client.keys("*seven*")
 
 
-@pytest.mark.parametrize(
-    ("declared", "paths", "name"),
-    [
-        (Annotated[int, Path(gt=0)], ["7", "007"], "7"),
-        (UUID, [CANONICAL, CANONICAL.upper(), CANONICAL.replace("-", ""), f"urn:uuid:{CANONICAL}"], CANONICAL),
-        (Size, ["s"], "s"),
-        (Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True)], ["AbC", "abc", "%20abc"], "abc"),
-        (Annotated[str, AfterValidator(lambda text: text.lstrip("0"))], ["007", "7"], "7"),
-        (Decimal, ["100", "100.0", "1e2"], "100"),
-        (bool, ["1", "true", "yes"], "True"),
-        (Decimal, ["0", "-0", "0.00", "-0e5", "0e-1000000", "-0e1000000"], "0"),
-        (Decimal, ["1e1000000", "10e999999", "0.1e1000001"], "1E+1000000"),
-        (Decimal, ["-1e-1000000", "-1.00e-1000000"], "-1E-1000000"),
-        (Annotated[Decimal, Field(allow_inf_nan=True)], ["Infinity", "+inf", "inf"], "Infinity"),
-        (float, ["7", "7.0"], "7.0"),
-        (float, ["0", "-0", "0.0", "-0.0"], "0.0"),
-        (float, ["inf", "Infinity", "1e999"], "inf"),
-        (int | float, ["10", "10.0", "1e1", "010"], "10"),
-        (int | bool, ["1", "true", "01"], "1"),
-        (int | Decimal, ["10", "1e1", "10.0"], "10"),
-        (Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0)], ["10", "1e1"], "10"),
-        (time, ["10:00:00Z", "12:00:00%2B02:00"], "10:00:00Z"),
-        (int | str, ["seven"], "seven"),
-        (str, ["007"], "007"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
+@pytest.mark.parametrize(("declared", "paths", "name"), [
+    (Annotated[int, Path(gt=0)], ["7", "007"], "7"),
+    (UUID, [CANONICAL, CANONICAL.upper(), CANONICAL.replace("-", ""), f"urn:uuid:{CANONICAL}"], CANONICAL),
+    (Size, ["s"], "s"),
+    (Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True)], ["AbC", "abc", "%20abc"], "abc"),
+    (Annotated[str, AfterValidator(lambda text: text.lstrip("0"))], ["007", "7"], "7"),
+    (Decimal, ["100", "100.0", "1e2"], "100"), (bool, ["1", "true", "yes"], "True"),
+    (Decimal, ["0", "-0", "0.00", "-0e5", "0e-1000000", "-0e1000000"], "0"),
+    (Decimal, ["1e1000000", "10e999999", "0.1e1000001"], "1E+1000000"),
+    (Decimal, ["-1e-1000000", "-1.00e-1000000"], "-1E-1000000"),
+    (Annotated[Decimal, Field(allow_inf_nan=True)], ["Infinity", "+inf", "inf"], "Infinity"),
+    (float, ["7", "7.0"], "7.0"), (float, ["0", "-0", "0.0", "-0.0"], "0.0"),
+    (float, ["inf", "Infinity", "1e999"], "inf"), (int | float, ["10", "10.0", "1e1", "010"], "10"),
+    (int | bool, ["1", "true", "01"], "1"), (int | Decimal, ["10", "1e1", "10.0"], "10"),
+    (Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0)], ["10", "1e1"], "10"),
+    (time, ["10:00:00Z", "12:00:00%2B02:00"], "10:00:00Z"), (int | str, ["seven"], "seven"), (str, ["007"], "007"),
+], ids=lambda value: value if isinstance(value, str) else None)  # fmt: skip
 async def test_all_spellings_give_one_name(memory: LockManager, declared: Any, paths: list[str], name: str) -> None:
     app = declaring(memory, declared)
     assert await names(app, *(f"/orders/{path}" for path in paths)) == {f"orders:{name}"}
 
 
-@pytest.mark.parametrize(
-    ("declared", "paths"),
-    [
-        (Decimal, [f"0.{'1' * 40}{last}" for last in "123"]),
-        (Decimal, [f"{'9' * 40}{last}" for last in "012"]),
-        (Decimal, ["1e1000000", "-1e1000000", "1e1000001", "1.1e1000000", "1e-1000000"]),
-        (float, ["inf", "-inf", "nan", "0", "5e-324", "-5e-324"]),
-        (int, ["9007199254740992", "9007199254740993"]),
-        (int | float, ["9007199254740992", "9007199254740993", "0.5", "inf"]),
-        (Annotated[Decimal, Field(allow_inf_nan=True)], ["inf", "-inf", "nan", "0"]),
-    ],
-)
+@pytest.mark.parametrize(("declared", "paths"), [
+    (Decimal, [f"0.{'1' * 40}{last}" for last in "123"]), (Decimal, [f"{'9' * 40}{last}" for last in "012"]),
+    (Decimal, ["1e1000000", "-1e1000000", "1e1000001", "1.1e1000000", "1e-1000000"]),
+    (float, ["inf", "-inf", "nan", "0", "5e-324", "-5e-324"]), (int, ["9007199254740992", "9007199254740993"]),
+    (int | float, ["9007199254740992", "9007199254740993", "0.5", "inf"]),
+    (Annotated[Decimal, Field(allow_inf_nan=True)], ["inf", "-inf", "nan", "0"]),
+])  # fmt: skip
 async def test_distinct_values_have_names_of_their_own(memory: LockManager, declared: Any, paths: list[str]) -> None:
     app = declaring(memory, declared)
     assert len(await names(app, *(f"/orders/{path}" for path in paths))) == len(paths)
@@ -232,15 +217,11 @@ async def test_annotations_that_only_type_checkers_can_read_do_no_harm(memory: L
     assert await names(app, "/orders/7", "/orders/007") == {"orders:7"}
 
 
-@pytest.mark.parametrize(
-    ("beside", "declared", "paths", "name"),
-    [
-        (str, int, ["7", "007"], "7"),
-        (int, str, ["7", "007"], "7"),
-        (Annotated[str, Path(max_length=9)], int, ["7", "007"], "7"),
-        (Annotated[str, Path(max_length=9)], Annotated[str, StringConstraints(to_lower=True)], ["ABC", "abc"], "abc"),
-    ],
-)
+@pytest.mark.parametrize(("beside", "declared", "paths", "name"), [
+    (str, int, ["7", "007"], "7"), (int, str, ["7", "007"], "7"),
+    (Annotated[str, Path(max_length=9)], int, ["7", "007"], "7"),
+    (Annotated[str, Path(max_length=9)], Annotated[str, StringConstraints(to_lower=True)], ["ABC", "abc"], "abc"),
+])  # fmt: skip
 async def test_what_one_of_two_declarations_makes_of_a_text_goes_before_the_text(
     memory: LockManager, beside: Any, declared: Any, paths: list[str], name: str
 ) -> None:

@@ -221,13 +221,9 @@ async def leave_all_residue(prefix: str) -> dict[bytes, int]:
     """Use everything that leaves something, and return what is left."""
     async with LockManager.from_url("memory://", prefix=prefix) as locks:
         for acquirable in (
-            locks.lock("orders:42"),
-            locks.semaphore("orders:42", 2),
-            locks.multilock(["a", "b"]),
-            locks.rlock("}{:g:"),
-            locks.rwlock("orders:42").write,
-            locks.hierarchical("shop/orders/4:2").read,
-        ):
+            locks.lock("orders:42"), locks.semaphore("orders:42", 2), locks.multilock(["a", "b"]), locks.rlock("}{:g:"),
+            locks.rwlock("orders:42").write, locks.hierarchical("shop/orders/4:2").read,
+        ):  # fmt: skip
             async with acquirable as lease:
                 await lease.guard(("SET", "k", "v"))
         for key in ("stock:42", "user:{42}:cart", "{a}}", "}{"):

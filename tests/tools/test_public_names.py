@@ -102,47 +102,28 @@ def test_tests_of_what_is_promised_and_their_helpers_use_public_names_only() -> 
     assert {path: names for path, names in found.items() if names} == {}
 
 
-@one_by_one(
-    "source",
-    [
-        "from aiolocks._grantors.session import Session",
-        "from aiolocks import _manager",
-        "import aiolocks._primitives.lock",
-        "from aiolocks.testing._resp import Scanner",
-        "def late():\n    from redis._parsers import Encoder",
-        "from tests.support.answering import Answering",
-        "from tests.support import secrets",
-        "from .jumping import timers",
-        "pytest_plugins = ['tests.support.planted']",
-        "lock._keys.base",
-        "pool._available_connections",
-        "asyncio._get_running_loop()",
-        "getattr(loop, '_scheduled', [])",
-        "monkeypatch.setattr(pool, '_checked', 1)",
-        "monkeypatch.setattr('aiolocks._engine.context.IDLE', 1)",
-        "importlib.import_module('aiolocks._engine.context')",
-        "class Proxy(FaultProxy):\n    def orders(self):\n        return self._faults.orders",
-        "PROGRAM = 'from aiolocks._core.keys import Keys\\nprint(Keys)'",
-        "PROGRAM = 'import aiolocks; print(aiolocks.Lock._x)'",
-    ],
-)
+@one_by_one("source", [
+    "from aiolocks._grantors.session import Session", "from aiolocks import _manager",
+    "import aiolocks._primitives.lock", "from aiolocks.testing._resp import Scanner",
+    "def late():\n    from redis._parsers import Encoder", "from tests.support.answering import Answering",
+    "from tests.support import secrets", "from .jumping import timers", "pytest_plugins = ['tests.support.planted']",
+    "lock._keys.base", "pool._available_connections", "asyncio._get_running_loop()", "getattr(loop, '_scheduled', [])",
+    "monkeypatch.setattr(pool, '_checked', 1)", "monkeypatch.setattr('aiolocks._engine.context.IDLE', 1)",
+    "importlib.import_module('aiolocks._engine.context')",
+    "class Proxy(FaultProxy):\n    def orders(self):\n        return self._faults.orders",
+    "PROGRAM = 'from aiolocks._core.keys import Keys\\nprint(Keys)'",
+    "PROGRAM = 'import aiolocks; print(aiolocks.Lock._x)'",
+])  # fmt: skip
 def test_a_private_name_is_found(source: str) -> None:
     assert private_names(source)
 
 
-@one_by_one(
-    "source",
-    [
-        "from __future__ import annotations",
-        "from aiolocks import Lock as _Lock",
-        "from aiolocks._core.kinds import KINDS",
-        "os._exit(0)",
-        "lock.__class__",
-        "class Mine:\n    def __init__(self):\n        self._x = 1\n    def x(self):\n        return self._x",
-        "f'{script}'.replace('/', '_')",
-        "'lock_grant'",
-    ],
-)
+@one_by_one("source", [
+    "from __future__ import annotations", "from aiolocks import Lock as _Lock",
+    "from aiolocks._core.kinds import KINDS", "os._exit(0)", "lock.__class__",
+    "class Mine:\n    def __init__(self):\n        self._x = 1\n    def x(self):\n        return self._x",
+    "f'{script}'.replace('/', '_')", "'lock_grant'",
+])  # fmt: skip
 def test_a_public_name_and_one_of_its_own_are_no_private_name(source: str) -> None:
     assert private_names(source) == []
 

@@ -69,15 +69,10 @@ async def in_thread_watched(locks: LockManager, name: str) -> Generator:
 
 
 SHAPES: list[Shape] = [
-    inside(lambda locks, name: locks.lock(name)),
-    inside(lambda locks, name: locks.lock(name).hold()),
-    in_lease,
-    in_stack,
-    inside(lambda locks, name: locks.rwlock(name).write, SLOW),
-    in_thread_watched,
-    by_hand(),
+    inside(lambda locks, name: locks.lock(name)), inside(lambda locks, name: locks.lock(name).hold()), in_lease,
+    in_stack, inside(lambda locks, name: locks.rwlock(name).write, SLOW), in_thread_watched, by_hand(),
     by_hand(SLOW / 2),
-]
+]  # fmt: skip
 
 COUNT = 15
 

@@ -6,15 +6,7 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from aiolocks.testing import (
-    HistoryEvent,
-    check_ended,
-    check_exclusion,
-    check_fencing,
-    check_linearizable,
-    check_residue,
-    read_history,
-)
+from aiolocks import testing
 
 from .faults import Loss
 from .plan import LIMIT, LOCKS, NAMES, PERMITS, Plan
@@ -50,21 +42,21 @@ class Verdict:
 
 async def judge(evidence: Evidence, store: Redis) -> Verdict:
     """Return the verdict on a run that is over."""
-    history = read_history(evidence.directory / "history")
+    history = testing.read_history(evidence.directory / "history")
     events = as_promised(history, evidence.losses)
     writes = {name: await accepted(store, name) for name in NAMES}
     acquired = [event for event in history if event.event == "acquired"]
     violations = [
         *evidence.wrong,
-        *check_exclusion(events, {PERMITS: LIMIT}),
+        *testing.check_exclusion(events, {PERMITS: LIMIT}),
         *(
             text
             for name in NAMES  # no two grants may share a fencing token, nor one a write's with another token
-            for text in check_fencing([*writes[name], *(event for event in acquired if event.name == name)])
+            for text in testing.check_fencing([*writes[name], *(event for event in acquired if event.name == name)])
         ),
-        *check_linearizable(events, {PERMITS: LIMIT}),
-        *check_ended(history),
-        *check_residue(evidence.keys),
+        *testing.check_linearizable(events, {PERMITS: LIMIT}),
+        *testing.check_ended(history),
+        *testing.check_residue(evidence.keys),
         *(f"C4: still connected: {client}" for client in evidence.clients),
         *(f"F21: a forked child believes to hold: {event}" for event in history if event.event == "child holds"),
         *_said(evidence.directory, {event.token for event in acquired}),
@@ -79,14 +71,14 @@ async def judge(evidence: Evidence, store: Redis) -> Verdict:
     )
 
 
-def as_promised(history: list[HistoryEvent], losses: list[Loss]) -> list[HistoryEvent]:
+def as_promised(history: list[testing.HistoryEvent], losses: list[Loss]) -> list[testing.HistoryEvent]:
     """Return what the checkers are to judge: *history* with each hold ended where no more is promised.
 
     A process that was killed believed in its leases no longer than it had noted. And a server that loses its data
     ends all leases that it had granted, which are told from later ones by their fencing tokens; of one that its
     holder learned of only afterwards, nothing is promised but its fencing token.
     """
-    ends: list[HistoryEvent] = []
+    ends: list[testing.HistoryEvent] = []
     until: dict[str, int] = {}
     killed = {event.pid for event in history if event.event == "killed"}
     for event in history:
@@ -108,7 +100,7 @@ def as_promised(history: list[HistoryEvent], losses: list[Loss]) -> list[History
     return sorted([*known, *ends], key=lambda event: event.monotonic_ns)
 
 
-def _lost(acquired: HistoryEvent, at_ns: int) -> HistoryEvent:
+def _lost(acquired: testing.HistoryEvent, at_ns: int) -> testing.HistoryEvent:
     return replace(acquired, monotonic_ns=max(at_ns, acquired.monotonic_ns), event="lost")
 
 

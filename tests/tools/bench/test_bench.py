@@ -127,16 +127,10 @@ def test_a_process_refuses_to_measure_another_version_than_it_was_told_to(tmp_pa
     assert f"RuntimeError: aiolocks was imported from {REPOSITORY / 'aiolocks'}, not from {tmp_path}" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("this", "other", "figure", "verdict"),
-    [
-        ([97, 1, 500], [100, 100, 100], "pairs_per_s", None),
-        ([96.9, 1, 500], [100, 100, 100], "handoffs_per_s", "0.969"),
-        ([100], [97], "release_us", None),
-        ([104], [100], "release_us", "0.962"),
-        ([1], [100], "wait_p99_ms", None),
-    ],
-)
+@pytest.mark.parametrize(("this", "other", "figure", "verdict"), [
+    ([97, 1, 500], [100, 100, 100], "pairs_per_s", None), ([96.9, 1, 500], [100, 100, 100], "handoffs_per_s", "0.969"),
+    ([100], [97], "release_us", None), ([104], [100], "release_us", "0.962"), ([1], [100], "wait_p99_ms", None),
+])  # fmt: skip
 def test_slower_is_what_has_under_97_percent_of_the_other_s_speed(
     this: list[float], other: list[float], figure: str, verdict: str | None
 ) -> None:

@@ -31,18 +31,13 @@ class Host:
         return FAILED if self.measured == self.failing else Run({"speed": float(self.measured)})
 
 
-@pytest.mark.parametrize(
-    ("taken", "failing", "counts"),
-    [
-        ([CALM], 0, Run({"speed": 1.0, FIGURE: CALM})),
-        ([DISTURBED, LEFT_ALONE], 0, Run({"speed": 2.0, FIGURE: LEFT_ALONE})),
-        ([WORSE, DISTURBED, WORSE], 0, Run({"speed": 2.0, FIGURE: DISTURBED})),
-        ([LEFT_ALONE], 1, FAILED),
-        ([DISTURBED, LEFT_ALONE], 1, Run({"speed": 2.0, FIGURE: LEFT_ALONE})),
-        ([DISTURBED, WORSE, WORSE], 2, Run({"speed": 1.0, FIGURE: DISTURBED})),
-        ([WORSE, DISTURBED, WORSE], 2, FAILED),
-    ],
-)
+@pytest.mark.parametrize(("taken", "failing", "counts"), [
+    ([CALM], 0, Run({"speed": 1.0, FIGURE: CALM})),
+    ([DISTURBED, LEFT_ALONE], 0, Run({"speed": 2.0, FIGURE: LEFT_ALONE})),
+    ([WORSE, DISTURBED, WORSE], 0, Run({"speed": 2.0, FIGURE: DISTURBED})), ([LEFT_ALONE], 1, FAILED),
+    ([DISTURBED, LEFT_ALONE], 1, Run({"speed": 2.0, FIGURE: LEFT_ALONE})),
+    ([DISTURBED, WORSE, WORSE], 2, Run({"speed": 1.0, FIGURE: DISTURBED})), ([WORSE, DISTURBED, WORSE], 2, FAILED),
+])  # fmt: skip
 def test_a_disturbed_run_is_repeated_and_the_calmest_counts(taken: list[float], failing: int, counts: Run) -> None:
     host = Host(taken, failing)
     assert calmest(host.measure, 3, lambda: host.times) == counts

@@ -28,22 +28,19 @@ BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SH
 DEMOTED = "You can't write against a read only replica."
 
 
-@one_by_one(
-    "error, kind, says",
-    [
-        (ResponseError(BUSY), NotNowError, BUSY),
-        (ResponseError(BUSY.replace("SCRIPT", "FUNCTION")), NotNowError, BUSY.replace("SCRIPT", "FUNCTION")),
-        (ResponseError("BUSY Redis is busy running a module command."), NotNowError, None),
-        (ResponseError(BUSY.replace("Redis", "Valkey")), NotNowError, BUSY.replace("Redis", "Valkey")),
-        (ResponseError("NOREPLICAS Not enough good replicas to write."), NotNowError, None),
-        (TryAgainError("Multiple keys request"), NotNowError, "TRYAGAIN Multiple keys request"),
-        (ClusterDownError("The cluster is down"), NotNowError, "CLUSTERDOWN The cluster is down"),
-        (ReadOnlyError(DEMOTED), NoPrimaryError, f"READONLY {DEMOTED}"),
-        (ResponseError(f"Error running script: 8: -READONLY {DEMOTED}"), NoPrimaryError, f"READONLY {DEMOTED}"),
-        (BusyLoadingError("Redis is loading"), NoPrimaryError, "LOADING Redis is loading"),
-        (MasterDownError("Link with MASTER is down"), NoPrimaryError, "MASTERDOWN Link with MASTER is down"),
-    ],
-)
+@one_by_one("error, kind, says", [
+    (ResponseError(BUSY), NotNowError, BUSY),
+    (ResponseError(BUSY.replace("SCRIPT", "FUNCTION")), NotNowError, BUSY.replace("SCRIPT", "FUNCTION")),
+    (ResponseError("BUSY Redis is busy running a module command."), NotNowError, None),
+    (ResponseError(BUSY.replace("Redis", "Valkey")), NotNowError, BUSY.replace("Redis", "Valkey")),
+    (ResponseError("NOREPLICAS Not enough good replicas to write."), NotNowError, None),
+    (TryAgainError("Multiple keys request"), NotNowError, "TRYAGAIN Multiple keys request"),
+    (ClusterDownError("The cluster is down"), NotNowError, "CLUSTERDOWN The cluster is down"),
+    (ReadOnlyError(DEMOTED), NoPrimaryError, f"READONLY {DEMOTED}"),
+    (ResponseError(f"Error running script: 8: -READONLY {DEMOTED}"), NoPrimaryError, f"READONLY {DEMOTED}"),
+    (BusyLoadingError("Redis is loading"), NoPrimaryError, "LOADING Redis is loading"),
+    (MasterDownError("Link with MASTER is down"), NoPrimaryError, "MASTERDOWN Link with MASTER is down"),
+])  # fmt: skip
 def test_the_answer_of_an_unready_server_is_known(error: Exception, kind: type[Exception], says: str | None) -> None:
     """A server that is no primary looks like an outage, and its connection is left."""
     known = recognized(error)

@@ -32,24 +32,15 @@ def test_words_are_written_as_redis_py_writes_them() -> None:
     assert batch([("SET", "é")], make_encoder("latin-1", "strict", True)).words[2] == b"\xe9"
 
 
-@one_by_one(
-    "command, keys",
-    [
-        (("set", "a", "b"), [b"a"]),
-        (("DEL", "a", "b"), [b"a", b"b"]),
-        (("MSET", "a", 1, "b", 2), [b"a", b"b"]),
-        (("RENAME", "a", "b"), [b"a", b"b"]),
-        (("COPY", "a", "b", "REPLACE"), [b"a", b"b"]),
-        (("BITOP", "AND", "a", "b", "c"), [b"a", b"b", b"c"]),
-        (("ZUNIONSTORE", "a", 2, "b", "c", "WEIGHTS", 1, 2), [b"a", b"b", b"c"]),
-        (("ZUNION", 1, "a", "WITHSCORES"), [b"a"]),
-        (("XGROUP", "CREATE", "a", "g", "$"), [b"a"]),
-        (("XREAD", "COUNT", 1, "STREAMS", "a", "b", 0, 0), [b"a", b"b"]),
-        (("PUBLISH", "channel", "hi"), []),
-        (("PING",), []),
-        (("SOMETHINGNEW", "a", "b"), [b"a"]),
-    ],
-)
+@one_by_one("command, keys", [
+    (("set", "a", "b"), [b"a"]), (("DEL", "a", "b"), [b"a", b"b"]), (("MSET", "a", 1, "b", 2), [b"a", b"b"]),
+    (("RENAME", "a", "b"), [b"a", b"b"]), (("COPY", "a", "b", "REPLACE"), [b"a", b"b"]),
+    (("BITOP", "AND", "a", "b", "c"), [b"a", b"b", b"c"]),
+    (("ZUNIONSTORE", "a", 2, "b", "c", "WEIGHTS", 1, 2), [b"a", b"b", b"c"]),
+    (("ZUNION", 1, "a", "WITHSCORES"), [b"a"]), (("XGROUP", "CREATE", "a", "g", "$"), [b"a"]),
+    (("XREAD", "COUNT", 1, "STREAMS", "a", "b", 0, 0), [b"a", b"b"]), (("PUBLISH", "channel", "hi"), []),
+    (("PING",), []), (("SOMETHINGNEW", "a", "b"), [b"a"]),
+])  # fmt: skip
 def test_the_keys_of_a_command_are_known(command: Any, keys: list[bytes]) -> None:
     assert list(of(command).keys) == keys
 

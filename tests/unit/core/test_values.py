@@ -23,17 +23,13 @@ def test_an_offer_is_read_as_it_was_written_and_shows_neither_its_text_nor_its_s
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-@one_by_one(
-    "said",
-    [
-        b"[" * 200_000,
-        b'["lock", ["aiolocks:lock:{orders}"], 1, "secret", null]',
-        b'["lock", ["aiolocks:lock:{orders}"], 1, "secret", Infinity]',
-        b'["lock", ["aiolocks:lock:{orders}"], 1, "secret", 30]',
-        b'["lock", ["aiolocks:lock:{orders}"], true, "secret", 30.0]',
-        b'["lock", ["aiolocks:lock:{orders}"], 0, "secret", 30.0]',
-    ],
-)
+@one_by_one("said", [
+    b"[" * 200_000, b'["lock", ["aiolocks:lock:{orders}"], 1, "secret", null]',
+    b'["lock", ["aiolocks:lock:{orders}"], 1, "secret", Infinity]',
+    b'["lock", ["aiolocks:lock:{orders}"], 1, "secret", 30]',
+    b'["lock", ["aiolocks:lock:{orders}"], true, "secret", 30.0]',
+    b'["lock", ["aiolocks:lock:{orders}"], 0, "secret", 30.0]',
+])  # fmt: skip
 def test_a_text_that_another_program_has_made_is_refused(said: bytes) -> None:
     """Its checksum is right, so only what it says tells that `hand_off` cannot have made it."""
     text = "lease1." + urlsafe_b64encode(zlib.crc32(said).to_bytes(4, "big") + said).decode()

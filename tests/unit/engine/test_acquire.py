@@ -392,22 +392,13 @@ async def in_a_timeout() -> None:
         await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        anyio.sleep_forever,
-        in_a_task_group,
-        in_anyio_s_task_group,
-        in_a_timeout,
-        lambda: asyncio.Event().wait(),
-        lambda: asyncio.Queue[int]().get(),
-        lambda: asyncio.create_task(asyncio.sleep(7200)),
-        lambda: asyncio.gather(asyncio.sleep(7200), asyncio.sleep(7200)),
-        lambda: asyncio.wait([asyncio.create_task(asyncio.sleep(7200, "leftover"))], timeout=3600),
-        lambda: asyncio.wait_for(asyncio.sleep(7200), 3600),
-        lambda: asyncio.shield(asyncio.sleep(60)),
-    ],
-)
+@pytest.mark.parametrize("wait", [
+    anyio.sleep_forever, in_a_task_group, in_anyio_s_task_group, in_a_timeout, lambda: asyncio.Event().wait(),
+    lambda: asyncio.Queue[int]().get(), lambda: asyncio.create_task(asyncio.sleep(7200)),
+    lambda: asyncio.gather(asyncio.sleep(7200), asyncio.sleep(7200)),
+    lambda: asyncio.wait([asyncio.create_task(asyncio.sleep(7200, "leftover"))], timeout=3600),
+    lambda: asyncio.wait_for(asyncio.sleep(7200), 3600), lambda: asyncio.shield(asyncio.sleep(60)),
+])  # fmt: skip
 async def test_a_loss_stops_the_body_whatever_it_awaits(wait: Callable[[], Awaitable[object]]) -> None:
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor(renewals=[ConnectionError()]).hold(ttl=30):

@@ -96,14 +96,10 @@ async def test_what_was_looked_up_once_is_for_the_first_block_that_is_entered_th
     assert not second.held
 
 
-@pytest.mark.parametrize(
-    "around",
-    [
-        pytest.param(lambda primitive: primitive, id="async with"),
-        pytest.param(lambda primitive: primitive.grantor.hold(), id="hold"),
-        pytest.param(Delegating, id="a class"),
-    ],
-)
+@pytest.mark.parametrize("around", [
+    pytest.param(lambda primitive: primitive, id="async with"),
+    pytest.param(lambda primitive: primitive.grantor.hold(), id="hold"), pytest.param(Delegating, id="a class"),
+])  # fmt: skip
 async def test_a_block_keeps_no_task_that_has_ended(around: Any) -> None:
     stack = contextlib.AsyncExitStack()
 

@@ -92,16 +92,12 @@ async def test_a_caller_that_asks_again_as_its_turn_came_too_late_waits_once() -
     assert heard.kinds() == ["waiting", "acquired", "released"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "timeout", "error", "told"),
-    [
-        ("queued", 3, AcquireTimeoutError, [("waiting", 0.0, 0), ("timed_out", 3.0, 0)]),
-        ("busy", 0, AcquireTimeoutError, [("timed_out", 0.0, 0)]),
-        (After(60, 1), 3, RedisTimeoutError, [("timed_out", 3.0, 0)]),
-        (RedisConnectionError("gone"), None, RedisConnectionError, [("failed", 0.0, 0)]),
-    ],
-    ids=["its time is over", "it asks once", "Redis is silent", "an error"],
-)
+@pytest.mark.parametrize(("answer", "timeout", "error", "told"), [
+    ("queued", 3, AcquireTimeoutError, [("waiting", 0.0, 0), ("timed_out", 3.0, 0)]),
+    ("busy", 0, AcquireTimeoutError, [("timed_out", 0.0, 0)]),
+    (After(60, 1), 3, RedisTimeoutError, [("timed_out", 3.0, 0)]),
+    (RedisConnectionError("gone"), None, RedisConnectionError, [("failed", 0.0, 0)]),
+], ids=["its time is over", "it asks once", "Redis is silent", "an error"])  # fmt: skip
 async def test_a_caller_that_acquires_nothing_timed_out_or_failed(
     answer: Any, timeout: float | None, error: type[Exception], told: list[tuple[str, float, int]]
 ) -> None:

@@ -54,14 +54,11 @@ async def test_runs_of_one_lease_never_overlap() -> None:
         assert [asked.at for asked in server.runs("lock_guard")] == [100, 100.5, 101]
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (b"*1\r\n-ERR wrong\r\n", "command 1 of 3 (SET): wrong"),
-        (b"*2\r\n+OK\r\n-ERR wrong\r\n", "command 2 of 3 (LPUSH): wrong; what came before it stays"),
-        (b"*3\r\n+OK\r\n:1\r\n-ERR wrong\r\n", "command 3 of 3 (GET): wrong; what came before it stays"),
-    ],
-)
+@pytest.mark.parametrize(("said", "told"), [
+    (b"*1\r\n-ERR wrong\r\n", "command 1 of 3 (SET): wrong"),
+    (b"*2\r\n+OK\r\n-ERR wrong\r\n", "command 2 of 3 (LPUSH): wrong; what came before it stays"),
+    (b"*3\r\n+OK\r\n:1\r\n-ERR wrong\r\n", "command 3 of 3 (GET): wrong; what came before it stays"),
+])  # fmt: skip
 async def test_an_error_says_which_command_it_was_and_what_stays(said: bytes, told: str) -> None:
     async with holding(said) as (_, lease):
         with pytest.raises(ResponseError) as caught:

@@ -155,16 +155,10 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
         assert clock() == pytest.approx(103 + retry_delay(TTL, 1))
 
 
-@pytest.mark.parametrize(
-    ("pointless", "request_is", "ends"),
-    [
-        (150, "answered", 150),
-        (160, "on its way", 130),
-        (105, "on its way", 105),
-        (160, "answered later", 150),
-        (125, "answered later", 125),
-    ],
-)
+@pytest.mark.parametrize(("pointless", "request_is", "ends"), [
+    (150, "answered", 150), (160, "on its way", 130), (105, "on its way", 105), (160, "answered later", 150),
+    (125, "answered later", 125),
+])  # fmt: skip
 async def test_an_undo_keeps_its_session_while_it_matters(pointless: float, request_is: str, ends: float) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
         if request_is != "answered":

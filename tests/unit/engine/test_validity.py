@@ -25,20 +25,11 @@ def lasting(session: Session, max_hold: float | None = None, of: Validity | None
     return Validity(session, 0.0, terms, 0.0, max_hold)  # type: ignore[arg-type]  # a clock and `forked` are enough
 
 
-@pytest.mark.parametrize(
-    ("now", "end", "held", "lost"),
-    [
-        (0.0, None, True, False),
-        (8.9, None, True, False),
-        (9.0, None, False, True),
-        (1.0, End.RELEASED, False, False),
-        (9.0, End.RELEASED, False, False),
-        (1.0, End.HANDED_OFF, False, False),
-        (1.0, End.LOST, False, True),
-        (1.0, End.REVOKED, False, True),
-        (1.0, End.FORKED, False, True),
-    ],
-)
+@pytest.mark.parametrize(("now", "end", "held", "lost"), [
+    (0.0, None, True, False), (8.9, None, True, False), (9.0, None, False, True), (1.0, End.RELEASED, False, False),
+    (9.0, End.RELEASED, False, False), (1.0, End.HANDED_OFF, False, False), (1.0, End.LOST, False, True),
+    (1.0, End.REVOKED, False, True), (1.0, End.FORKED, False, True),
+])  # fmt: skip
 def test_it_is_held_or_lost_by_the_clock_and_by_its_end(now: float, end: End | None, held: bool, lost: bool) -> None:
     session = Session()
     validity = lasting(session)

@@ -173,16 +173,12 @@ class Moving(Nodes):
 
 
 @pytest.mark.parametrize("ask", [Lock.try_acquire, Lock.locked])
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param(0.1, 0.01, id="on its way to the first node when the second has answered"),
-        pytest.param(0.1, 0.2, id="sent to the second behind what it should be ahead of"),
-        pytest.param(SILENCE, 0.01, id="not answered"),
-        pytest.param(RedisConnectionError("gone"), 0.01, id="refused"),
-        pytest.param(ClusterDownError("down"), 0.01, id="put off"),
-    ],
-)
+@pytest.mark.parametrize(("first", "second"), [
+    pytest.param(0.1, 0.01, id="on its way to the first node when the second has answered"),
+    pytest.param(0.1, 0.2, id="sent to the second behind what it should be ahead of"),
+    pytest.param(SILENCE, 0.01, id="not answered"), pytest.param(RedisConnectionError("gone"), 0.01, id="refused"),
+    pytest.param(ClusterDownError("down"), 0.01, id="put off"),
+])  # fmt: skip
 async def test_a_release_that_is_sent_to_another_node_is_not_overtaken(
     ask: Callable[[Lock], Awaitable[Any]], first: object, second: float
 ) -> None:

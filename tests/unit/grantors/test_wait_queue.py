@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any, final
 
@@ -105,6 +106,13 @@ async def waiting(hall: Hall, ttl: float = 30.0) -> Request:
     return request
 
 
+@asynccontextmanager
+async def waiter(hall: Hall, ttl: float = 30.0) -> AsyncIterator[Request]:
+    """A request that stands in line, and its session until the end of the block."""
+    async with session_of(hall):
+        yield await waiting(hall, ttl)
+
+
 def leave(hall: Hall, request: Request) -> None:
     hall.grantor().queue.leave(request)
 
@@ -129,8 +137,7 @@ async def test_a_queue_rechecks_once_the_lease_in_the_way_can_have_ended_or_afte
 ) -> None:
     """W6: and where no end is known, within half a second."""
     hall.busy_ms = busy_ms
-    async with session_of(hall):
-        await waiting(hall)
+    async with waiter(hall):
         await asyncio.sleep(2)
         first, second = hall.rechecks()[:2]
         for gap in (first, second - first):
@@ -153,8 +160,7 @@ async def test_a_recheck_comes_at_the_earliest_end(hall: Hall, first: int, secon
 
 async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so(hall: Hall) -> None:
     """W3: the session is taken for dead after three intervals; four are within any waiter's TTL."""
-    async with session_of(hall):
-        await waiting(hall, ttl=30)
+    async with waiter(hall, ttl=30):
         assert hall.asked[-1].asker[1] == b"3000"
         await asyncio.sleep(0.3)
         hall.grant = Later(0.5, [b"queued", 8, HELD, 0, 1, 0])
@@ -206,8 +212,7 @@ async def test_a_crowd_is_listed_in_parts(hall: Hall) -> None:
 
 
 async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(hall: Hall) -> None:
-    async with session_of(hall):
-        await waiting(hall)
+    async with waiter(hall):
         hall.delay = 0.5
         line = hall.grantor().queue
         for _ in range(3):
@@ -223,8 +228,7 @@ async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(
 
 
 async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one(hall: Hall) -> None:
-    async with session_of(hall):
-        await waiting(hall)
+    async with waiter(hall):
         await asyncio.sleep(0.3)
         hall.cut()
         await asyncio.sleep(SOON)
@@ -233,8 +237,7 @@ async def test_a_lost_connection_is_reason_to_ask_at_once_over_a_new_one(hall: H
 
 
 async def test_a_recheck_that_is_not_answered_for_an_interval_is_asked_over_a_new_connection(hall: Hall) -> None:
-    async with session_of(hall):
-        request = await waiting(hall)
+    async with waiter(hall) as request:
         hall.recheck = SILENCE
         await asyncio.sleep(1.9)
         hall.recheck = None
@@ -310,8 +313,7 @@ async def test_one_for_whom_waiting_would_never_end_is_told_so(hall: Hall) -> No
 
 async def test_a_lease_without_an_expiry_is_examined_once_a_live_holder_would_have_renewed_it(hall: Hall) -> None:
     hall.busy_ms = -1
-    async with session_of(hall):
-        await waiting(hall, ttl=30)
+    async with waiter(hall, ttl=30):
         await asyncio.sleep(60)
         (examined,) = hall.of("lock_holders")
         assert 15 <= examined.at - hall.rechecks()[0] <= 15.5
@@ -320,14 +322,16 @@ async def test_a_lease_without_an_expiry_is_examined_once_a_live_holder_would_ha
 # Turns that are not told.
 
 
-async def listening(hall: Hall) -> Request:
-    """Return one that waits in a session which has subscribed."""
+@asynccontextmanager
+async def listening(hall: Hall) -> AsyncIterator[Session]:
+    """The session of one that waits, which has subscribed."""
     hall.grant = [b"queued", 7, HELD, 0, 0, 0]
-    request = await waiting(hall)
-    hall.grant = None
-    await asyncio.sleep(SOON)
-    assert len(hall.times("SUBSCRIBE")) == 1
-    return request
+    async with session_of(hall) as session:
+        await waiting(hall)
+        hall.grant = None
+        await asyncio.sleep(SOON)
+        assert len(hall.times("SUBSCRIBE")) == 1
+        yield session
 
 
 async def find_turn(hall: Hall, *, told: bool = False) -> None:
@@ -347,13 +351,11 @@ async def find_turn(hall: Hall, *, told: bool = False) -> None:
 
 
 async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscription(hall: Hall) -> None:
-
     async def subscriptions(*, told: bool = False) -> int:
         await find_turn(hall, told=told)
         return len(hall.times("SUBSCRIBE"))
 
-    async with session_of(hall):
-        await listening(hall)
+    async with listening(hall):
         assert await subscriptions() == 1
         assert await subscriptions(told=True) == 1
         assert await subscriptions() == 1, "one was told between them"
@@ -363,8 +365,7 @@ async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscr
 
 
 async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscribed_polls(hall: Hall) -> None:
-    async with session_of(hall):
-        await listening(hall)
+    async with listening(hall):
         for passed_over in (1, 0, 1, 0, 1):
             hall.passed_over = passed_over
             await asyncio.sleep(1)
@@ -375,8 +376,7 @@ async def test_a_session_that_is_passed_over_twice_in_a_row_although_it_subscrib
 
 
 async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_and_then_polls(hall: Hall) -> None:
-    async with session_of(hall):
-        await listening(hall)
+    async with listening(hall):
         for times in (2, 3):
             hall.found, hall.finds_anew = 0, True
             await asyncio.sleep(3)
@@ -391,8 +391,7 @@ async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_an
 async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polling(hall: Hall) -> None:
     """The server finds no subscriber, as it must; only after the confirmation does that say something."""
     hall.confirms_in, hall.found, hall.passed_over = 4.5, 0, 1
-    async with session_of(hall):
-        await waiting(hall)
+    async with waiter(hall):
         await asyncio.sleep(4)
         assert len(hall.rechecks()) > 2
         assert len(hall.times("SUBSCRIBE")) == 1
@@ -403,8 +402,7 @@ async def test_a_session_whose_subscription_is_on_its_way_does_not_turn_to_polli
 
 
 async def test_what_was_not_found_before_it_polled_does_not_count_after(hall: Hall) -> None:
-    async with session_of(hall):
-        await listening(hall)
+    async with listening(hall):
         hall.found = 0
         await asyncio.sleep(1.1)
         assert polls(hall)
@@ -418,8 +416,7 @@ async def test_what_was_not_found_before_it_polled_does_not_count_after(hall: Ha
 
 async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_found(hall: Hall) -> None:
     """As where all tasks of the loop were cancelled, which nevertheless goes on."""
-    async with session_of(hall):
-        await waiting(hall)
+    async with waiter(hall):
         assert not hall.times("SUBSCRIBE")
         hall.found, hall.finds_anew = 0, True
         await asyncio.sleep(3)
@@ -429,8 +426,7 @@ async def test_a_session_that_has_not_subscribed_yet_does_so_when_it_is_not_foun
 
 async def test_a_session_that_subscribed_since_it_was_passed_over_does_not_poll(hall: Hall) -> None:
     """W15: a subscription that moved or was lost is no sign of missing rights."""
-    async with session_of(hall) as session:
-        await listening(hall)
+    async with listening(hall) as session:
         hall.passed_over = 1
         for _ in range(6):
             await asyncio.sleep(0.8)
@@ -486,8 +482,7 @@ async def test_a_session_with_a_new_name_leaves_the_queue_under_the_old_and_asks
 
 
 async def test_a_turn_that_comes_while_it_takes_leave_is_had(hall: Hall) -> None:
-    async with session_of(hall):
-        request = await waiting(hall)
+    async with waiter(hall) as request:
         hall.farewell = [1, HELD, 0, 0, [], [request.token, 41, 30_000]]
         hall.allows = False
         Session.of(hall).servers.wakeups[0].subscriber.listen(hall.grantor().channel())
@@ -531,8 +526,7 @@ async def test_a_session_that_has_ended_leaves_no_queue_any_more(hall: Hall) -> 
 
 async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_ticket(hall: Hall) -> None:
     """As after a restart, or silence for too long."""
-    async with session_of(hall):
-        request = await waiting(hall)
+    async with waiter(hall) as request:
         hall.places = lambda token: 0
         await asyncio.sleep(1.1)
         [_, again] = hall.of("lock_grant")
@@ -582,8 +576,7 @@ async def test_a_waiter_that_asks_for_its_old_place_is_told_how_that_ended(
 
 
 async def test_trouble_with_an_old_place_is_raised_after_a_ttl_of_nothing_else(hall: Hall) -> None:
-    async with session_of(hall):
-        request = await waiting(hall, ttl=5)
+    async with waiter(hall, ttl=5) as request:
         hall.places = lambda token: 0
         hall.grant = ResponseError("OOM")
         await asyncio.sleep(4)
@@ -620,8 +613,7 @@ async def test_a_grant_is_had_though_its_task_is_cancelled_as_it_comes(hall: Hal
 
 
 async def test_a_loop_whose_tasks_were_all_cancelled_and_that_goes_on_asks_for_the_old_place_again(hall: Hall) -> None:
-    async with session_of(hall):
-        request = await waiting(hall)
+    async with waiter(hall) as request:
         hall.places = lambda token: 0
         hall.grant = SILENCE
         await asyncio.sleep(1.1)
@@ -668,8 +660,7 @@ async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each(h
 
 
 async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_them_left(hall: Hall) -> None:
-    async with session_of(hall):
-        request = await waiting(hall, ttl=5)
+    async with waiter(hall, ttl=5) as request:
         hall.recheck = SILENCE
         await asyncio.sleep(0.9)
         left = 1.0
@@ -682,8 +673,7 @@ async def test_rechecks_that_are_not_answered_are_trouble_since_the_first_of_the
 
 async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble(hall: Hall) -> None:
     """Its own answer comes behind that one."""
-    async with session_of(hall):
-        request = await waiting(hall, ttl=4.6)
+    async with waiter(hall, ttl=4.6) as request:
         await asyncio.sleep(0.9)
         hall.grant, hall.recheck = Later(0.8, [b"queued", 7, HELD, 0, 1, 0]), SILENCE
         ask(hall)
@@ -694,8 +684,7 @@ async def test_what_was_answered_after_a_recheck_left_is_no_sign_of_trouble(hall
 
 async def test_a_waiter_that_came_during_the_trouble_of_others_has_a_ttl_of_its_own(hall: Hall) -> None:
     """As on a Cluster, where a newcomer is queued while re-checks are refused because a slot moves."""
-    async with session_of(hall):
-        request = await waiting(hall, ttl=5)
+    async with waiter(hall, ttl=5) as request:
         hall.recheck = ResponseError("TRYAGAIN")
         await asyncio.sleep(4)
         late = await waiting(hall, ttl=5)
@@ -708,8 +697,7 @@ async def test_a_waiter_that_came_during_the_trouble_of_others_has_a_ttl_of_its_
 
 async def test_trouble_that_is_not_redis_own_is_raised_as_such(hall: Hall) -> None:
     """So that a caller can name what may happen."""
-    async with session_of(hall):
-        request = await waiting(hall, ttl=1)
+    async with waiter(hall, ttl=1) as request:
         hall.trouble = OSError("no route to host")
         hall.refuses = True
         hall.cut()
@@ -720,8 +708,7 @@ async def test_trouble_that_is_not_redis_own_is_raised_as_such(hall: Hall) -> No
 
 
 async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_server_knows_the_session(hall: Hall) -> None:
-    async with session_of(hall):
-        await waiting(hall)
+    async with waiter(hall):
         await waiting(hall)
         assert [asked.arguments[3] for asked in hall.of("lock_grant")] == [b"0", b"+"]
         hall.busy_ms = 12_500
@@ -747,8 +734,7 @@ async def test_a_waiter_that_joins_others_asks_for_a_short_answer_once_the_serve
 
 
 async def test_a_waiter_that_joins_others_that_have_left_meanwhile_asks_how_it_stands(hall: Hall) -> None:
-    async with session_of(hall):
-        first = await waiting(hall)
+    async with waiter(hall) as first:
         hall.grant = Later(0.1, -8)
         ask(hall)
         leave(hall, first)
@@ -808,8 +794,7 @@ def test_an_answer_beyond_every_fencing_token_is_no_grant() -> None:
 
 
 async def test_a_recheck_whose_grants_cannot_be_read_counts_as_unanswered_and_is_sent_again(hall: Hall) -> None:
-    async with session_of(hall):
-        request = await waiting(hall)
+    async with waiter(hall) as request:
         hall.grants = [b"token", b"no number", 30_000]
         await asyncio.sleep(1.1)
         hall.grants, hall.places = 0, lambda token: -41

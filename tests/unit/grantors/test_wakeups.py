@@ -109,9 +109,7 @@ async def test_a_polling_session_is_notified_once_its_subscription_is_found(capl
         assert len(caplog.messages) == 2
 
 
-async def test_a_session_that_polls_emits_an_event_with_the_seconds_until_it_subscribes_again(
-    hub: Hub,
-) -> None:
+async def test_a_session_that_polls_emits_an_event_with_the_seconds_until_it_subscribes_again(hub: Hub) -> None:
     hub.allows = False
     with hearing() as heard:
         async with waiting(hub):

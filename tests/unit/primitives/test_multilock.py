@@ -17,15 +17,12 @@ def standing(**rows: list[int]) -> Answering:
     return Answering(answer)
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ({"a": [0, 0, 5], "b": [1, 2, 9]}, Statistics("a, b", 1, 1, 2, 9, 1)),
-        ({"a": [1, 3, 9], "b": [0, 0, 5]}, Statistics("a, b", 1, 1, 3, 9, 1)),
-        ({"a": [1, 1, 7], "b": [1, 4, 8]}, Statistics("a, b", 1, 1, 5, 8, 1)),
-        ({"a": [0, 0, 0], "b": [0, 0, 3]}, Statistics("a, b", 0, 0, 0, 3, 1)),
-    ],
-)
+@pytest.mark.parametrize(("rows", "expected"), [
+    ({"a": [0, 0, 5], "b": [1, 2, 9]}, Statistics("a, b", 1, 1, 2, 9, 1)),
+    ({"a": [1, 3, 9], "b": [0, 0, 5]}, Statistics("a, b", 1, 1, 3, 9, 1)),
+    ({"a": [1, 1, 7], "b": [1, 4, 8]}, Statistics("a, b", 1, 1, 5, 8, 1)),
+    ({"a": [0, 0, 0], "b": [0, 0, 3]}, Statistics("a, b", 0, 0, 0, 3, 1)),
+])  # fmt: skip
 async def test_several_names_are_held_when_one_of_them_is(rows: dict[str, list[int]], expected: Statistics) -> None:
     server = standing(**rows)
     several = MultiLock(server.client(), ["b", "a"])

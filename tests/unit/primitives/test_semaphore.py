@@ -49,9 +49,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("lost", [SILENCE, [b"granted", 7, [], 0, b"3"]], ids=["silence", "unreadable"])
-async def test_a_declaration_whose_answer_was_lost_is_repeated_by_the_next_request_alone(
-    lost: object,
-) -> None:
+async def test_a_declaration_whose_answer_was_lost_is_repeated_by_the_next_request_alone(lost: object) -> None:
     """A `resize` may have come between, which the same request sent once more would take back."""
     async with aclosing(Scraper(lost, granted(), granted(), 8)) as scraper:
         semaphore = scraper.semaphore(3)

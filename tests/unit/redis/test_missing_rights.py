@@ -42,15 +42,11 @@ def test_the_right_that_is_missing_is_named_and_the_server_s_words_are_kept(text
         assert str(error) == f"this Redis user lacks the right {right}: {text}"
 
 
-@one_by_one(
-    "text",
-    [
-        "wrong number of arguments",
-        "this user has no permissions to access one of the channels used as arguments",
-        "The user executing the script can't run this command or subcommand script: 8d, on @user_script:9999.",
-        "The user executing the script can't run this command or subcommand script: 8d, on @user_script:1.",
-    ],
-)
+@one_by_one("text", [
+    "wrong number of arguments", "this user has no permissions to access one of the channels used as arguments",
+    "The user executing the script can't run this command or subcommand script: 8d, on @user_script:9999.",
+    "The user executing the script can't run this command or subcommand script: 8d, on @user_script:1.",
+])  # fmt: skip
 def test_what_says_nothing_of_a_right_is_left_as_it_is(text: str) -> None:
     error = ResponseError(text)
     for name in ("lock/grant", "PUBLISH", ""):

@@ -154,25 +154,26 @@ def ask(
     return commands.submit(Noted(name), (), outcomes, patience, name, None, unsent)
 
 
+async def told(commands: Pipeline, outcomes: Outcomes, name: str) -> tuple[float, str]:
+    """Return when a call was answered within a second, and with what."""
+    ask(commands, outcomes, name)
+    await asyncio.sleep(1)
+    answered: tuple[float, str] = outcomes.pop(name)
+    return answered
+
+
 LATE = "TimeoutError: Timeout reading from Redis: no reply in time"
 
 
 async def test_what_was_sent_whole_goes_by_its_digest_from_then_on_over_the_same_link() -> None:
     async with scripted() as (server, commands, outcomes, lost):
         for name in ("a", "b"):
-            ask(commands, outcomes, name)
-            await asyncio.sleep(1)
-            outcomes.clear()
-            ask(commands, outcomes, name)
-            await asyncio.sleep(1)
-            assert outcomes[name][1] == f"{name} by digest"
-            outcomes.clear()
+            await told(commands, outcomes, name)
+            assert (await told(commands, outcomes, name))[1] == f"{name} by digest"
         server.cut()
         await asyncio.sleep(1)
         assert lost == ["lost"]
-        ask(commands, outcomes, "a")
-        await asyncio.sleep(1)
-        assert outcomes["a"][1] == "a", "who knows what this server has"
+        assert (await told(commands, outcomes, "a"))[1] == "a", "who knows what this server has"
     assert len(server.connections) == 2
 
 
@@ -181,18 +182,14 @@ async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_wh
         return Later(0.5, NoScriptError("NOSCRIPT No matching script.") if "digest" in asked.what else asked.what)
 
     async with scripted(answer) as (server, commands, outcomes, lost):
-        ask(commands, outcomes, "a")
-        await asyncio.sleep(1)
-        outcomes.clear()
+        await told(commands, outcomes, "a")
         call = ask(commands, outcomes, "a")
         await asyncio.sleep(3)
         assert outcomes == {"a": (2.0, "a")}
         assert call.sent_at == 1.0
         server.answer = lambda asked: NoScriptError("NOSCRIPT No matching script.")
         outcomes.clear()
-        ask(commands, outcomes, "a")
-        await asyncio.sleep(1)
-        assert "NOSCRIPT" in outcomes["a"][1]
+        assert "NOSCRIPT" in (await told(commands, outcomes, "a"))[1]
         assert not lost
     assert [asked.what for asked in server.asked] == ["a", "a by digest", "a", "a by digest", "a"]
 
@@ -200,9 +197,7 @@ async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_wh
 async def test_a_call_given_up_is_not_sent_a_second_time_though_the_server_did_not_know_it() -> None:
     """What undoes it is behind it already."""
     async with scripted() as (server, commands, outcomes, _):
-        ask(commands, outcomes, "a")
-        await asyncio.sleep(1)
-        outcomes.clear()
+        await told(commands, outcomes, "a")
         server.answer = lambda asked: Later(0.5, NoScriptError("NOSCRIPT No matching script."))
         call = ask(commands, outcomes, "a")
         call.abandon()
@@ -222,9 +217,7 @@ async def test_a_call_given_up_before_it_was_sent_is_answered_at_once_keeps_noth
         assert other.subject == "b"
         server.hangs = False
         await asyncio.sleep(10)
-        ask(commands, outcomes, "c")
-        await asyncio.sleep(1)
-        assert outcomes["c"][1] == "c"
+        assert (await told(commands, outcomes, "c"))[1] == "c"
     assert "a" not in [asked.what for asked in server.asked]
 
 
@@ -244,15 +237,10 @@ async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() 
 DEMOTED = "You can't write against a read only replica."
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        ReadOnlyError(DEMOTED),
-        ResponseError(f"Error running script: @user_script: 8: -READONLY {DEMOTED}"),
-        RedisConnectionError("LOADING Redis is loading the dataset in memory"),
-    ],
-    ids=["READONLY", "READONLY within a script", "LOADING"],
-)
+@pytest.mark.parametrize("reply", [
+    ReadOnlyError(DEMOTED), ResponseError(f"Error running script: @user_script: 8: -READONLY {DEMOTED}"),
+    RedisConnectionError("LOADING Redis is loading the dataset in memory"),
+], ids=["READONLY", "READONLY within a script", "LOADING"])  # fmt: skip
 async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it_fail(reply: Exception) -> None:
     def answer(asked: Asked) -> object:
         return Later(0.5, reply if asked.what == "a" else asked.what)
@@ -306,9 +294,7 @@ async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_i
         assert outcomes["a"] == (104.0, LATE)
         assert outcomes["behind"] == (104.0, LATE)
         assert lost == ["lost"]
-        ask(commands, outcomes, "next")
-        await asyncio.sleep(1)
-        assert outcomes["next"][1] == "next"
+        assert (await told(commands, outcomes, "next"))[1] == "next"
     assert len(server.connections) == 2
 
 
@@ -413,9 +399,7 @@ async def test_closing_a_pipeline_fails_its_calls_and_a_later_call_connects_agai
         await asyncio.sleep(0.5)
         assert asyncio.all_tasks() == {asyncio.current_task()}, "it goes on connecting"
         server.hangs = False
-        ask(commands, outcomes, "c")
-        await asyncio.sleep(1)
-        assert outcomes["c"] == (2.5, "c")
+        assert await told(commands, outcomes, "c") == (2.5, "c")
     assert server.tried == [0, 1, 2.5]
 
 
@@ -426,12 +410,8 @@ async def test_a_call_to_a_closed_pipeline_that_still_connects_fails_and_can_be_
         await asyncio.sleep(1)
         commands.close()
         server.hangs = False
-        ask(commands, outcomes, "b")
-        await asyncio.sleep(1)
-        assert outcomes["b"] == (1.0, "ConnectionCancelled: Connecting was cancelled.")
-        ask(commands, outcomes, "c")
-        await asyncio.sleep(1)
-        assert outcomes["c"][1] == "c"
+        assert await told(commands, outcomes, "b") == (1.0, "ConnectionCancelled: Connecting was cancelled.")
+        assert (await told(commands, outcomes, "c"))[1] == "c"
 
 
 async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_asked_again() -> None:
@@ -447,9 +427,7 @@ async def test_a_connection_made_though_cancelled_is_closed_unless_a_call_has_as
         ask(commands, outcomes, "b")
         await asyncio.sleep(1)
         commands.close()
-        ask(commands, outcomes, "c")
-        await asyncio.sleep(1)
-        assert outcomes["c"] == (3.0, "c")
+        assert await told(commands, outcomes, "c") == (3.0, "c")
     assert len(server.connections) == 2
 
 

@@ -153,7 +153,6 @@ async def test_another_channel_is_subscribed_to_over_the_same_connection_and_bot
 
 
 async def test_a_notice_is_a_grant_and_whatever_else_is_published_is_nothing() -> None:
-    """Anybody may publish anything."""
     notices = [b"token 41 30000 {or ders}:\nkey", b"junk", b"token 41 30000 ", b"token x 30000 key", b"token -1 3 key"]
     server, heard = Answering(confirmed), Heard()
     async with wakeups_of(server, heard=heard):

@@ -68,22 +68,18 @@ def test_a_node_of_a_cluster_is_reached_by_what_the_url_of_the_cluster_says(url:
     client_of(node)
 
 
-@one_by_one(
-    "url, says",
-    [
-        ("http://localhost", r"url must begin with redis://, rediss://, .*redis\+sentinel://.* or memory://"),
-        ("redis", "url must begin with"),
-        ("redis+sentinel://user:secret@one", r"names no service: it looks like redis\+sentinel://HOST:PORT,"),
-        ("redis+sentinel://user:secret@one/?db=1", "names no service"),
-        ("redis+sentinel://user:secret@/locks", "names no Sentinel"),
-        ("redis+sentinel://user:secret@one:x/locks", "cannot be read; it looks like"),
-        ("redis+sentinel://user:secret@one:99999/locks", "cannot be read"),
-        ("redis://user:secret@one:x", "cannot be read"),
-        ("unix://?password=secret", "names no socket: it looks like .*unix:///PATH"),
-        ("redis+cluster://user:secret@one/3", r"cannot be read; it looks like redis\+cluster://HOST:PORT,HOST:PORT"),
-        ("redis+cluster://user:secret@one,", "cannot be read"),
-    ],
-)
+@one_by_one("url, says", [
+    ("http://localhost", r"url must begin with redis://, rediss://, .*redis\+sentinel://.* or memory://"),
+    ("redis", "url must begin with"),
+    ("redis+sentinel://user:secret@one", r"names no service: it looks like redis\+sentinel://HOST:PORT,"),
+    ("redis+sentinel://user:secret@one/?db=1", "names no service"),
+    ("redis+sentinel://user:secret@/locks", "names no Sentinel"),
+    ("redis+sentinel://user:secret@one:x/locks", "cannot be read; it looks like"),
+    ("redis+sentinel://user:secret@one:99999/locks", "cannot be read"), ("redis://user:secret@one:x", "cannot be read"),
+    ("unix://?password=secret", "names no socket: it looks like .*unix:///PATH"),
+    ("redis+cluster://user:secret@one/3", r"cannot be read; it looks like redis\+cluster://HOST:PORT,HOST:PORT"),
+    ("redis+cluster://user:secret@one,", "cannot be read"),
+])  # fmt: skip
 def test_what_is_wrong_with_a_url_is_said_without_its_password(url: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
         LockManager.from_url(url)
