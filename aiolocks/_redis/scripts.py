@@ -52,7 +52,7 @@ _SUFFIXES = {
 """The text behind the name in each key, by what the headers call it. Callers pass keys of other names themselves."""
 
 _COMPLETED_BY = {"waiters": "address", "tombstone": "token"}
-"""The argument with whose first word these keys end."""
+"""The argument with which the text of these keys ends; of an address, its first word, which is the session's name."""
 
 Arguments = tuple[Any, ...]
 """Each is bytes or a number."""
@@ -79,11 +79,16 @@ class Script:
 
     def keys_of(self, key: bytes, holder: bytes, args: Arguments) -> tuple[bytes, ...]:
         """Return the keys for *args*, of the name whose holder is in *holder* and whose other keys begin with *key*."""
-        words = [cast("bytes", args[at]).partition(b" ")[0] if at >= 0 else b"" for _, at in self.layout]
         keys = tuple([
-            key + suffix + word if suffix else holder for (suffix, _), word in zip(self.layout, words, strict=True)
+            key + suffix + _end_of(suffix, cast("bytes", args[at])) if at >= 0 else key + suffix if suffix else holder
+            for suffix, at in self.layout
         ])  # fmt: skip
         return keys if self.optional < 0 or args[self.optional] else keys[:-1]
+
+
+def _end_of(suffix: bytes, arg: bytes) -> bytes:
+    """Return the end of a key with this *suffix*, which *arg* completes."""
+    return arg.partition(b" ")[0] if suffix == _SUFFIXES["waiters"] else arg
 
 
 @cache
