@@ -379,15 +379,15 @@ class RedisGrantor:
         call.gives_way = True
 
     def _undoing(self, request: Request, link: Connection) -> Arguments:
-        name, line = request.place.session, self._queues.get(self._base)
-        tombstone_ms = 0 if request.asked_at is not None else round(1000 * LONGEST_RETRY)  # W10: it may be a stray's
+        tombstone_ms, name, line = 0, request.place.session, self._queues.get(self._base)
         address = self._address(request, line)
         for asked in request.unanswered:
             if asked.link is not link:  # it may still come, after this one # defect: W10-late
                 tombstone_ms = round(1000 * max(request.terms.ttl, LONGEST_RETRY))  # defect: W10-longest
-            # W15: it leaves the line that re-checks keep alive; those of former names expire.
+            # W15: it leaves the line that re-checks keep alive, or that of its newest attempt; former ones end.
+            newer = request.valid_from is None or asked.sent_at > request.valid_from
             # equivalent: constant, an adoption has 3, all others more
-            if name != name_in(address) and asked.link is not None and len(asked.args) > 4:
+            if newer and name != name_in(address) and asked.link is not None and len(asked.args) > 4:
                 name = name_in(asked.args[4])
         address = name + address[address.index(b" ") :] if name else address
         entry = request.queue_terms() if request.extensions else request.terms.text

@@ -75,6 +75,7 @@ class History:
         self._world = world
         self.events: list[HistoryEvent] = []
         self.taken: set[str] = set()
+        self.lost: set[str] = set()
         self.look: Callable[[str], None] = lambda base: None
         self.sane: Callable[[], bool] = lambda: False
         self.free_since: Callable[[str], float] = lambda base: float("inf")
@@ -175,6 +176,7 @@ class History:
         self._open = {token: other for token, other in self._open.items() if other is not found}
         if event == "lost":
             self._world.meet("leases lost", found.process.name)
+            self.lost |= {part.token for part in found.parts}
         for part in found.parts:
             self._add(event, found.process, part)
 

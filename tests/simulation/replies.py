@@ -82,7 +82,9 @@ class Replies:
     def _release(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         token = args["token"]
         name.waiting.pop(token, None)
-        if token not in name.repeated:
+        # An attempt that is late can bring a lost lease once more, which is given back; this undoes no other attempt.
+        stray = args["tombstone_ms"] == b"0" and token.decode() in self._history.lost
+        if token not in name.repeated and not stray:
             name.withdrawn.add(token)
         if args["tombstone_ms"] != b"0":
             self._world.meet("tombstones written", "server")

@@ -366,9 +366,8 @@ async def test_a_grant_that_no_one_here_wants_is_given_back_at_once_and_a_refusa
         assert await there.ask(wait=False)[1] == Busy()
         await asyncio.sleep(0.01)
         [released] = there.asked("lock_release")
-        assert released.arguments[:3] == [b"t" * 32, b"2500 1", b"60000"]
-        parts = [b"", b":fence", b":queue", b":q:" + there.session.context.id, b":t:" + b"t" * 32]
-        assert released.keys == [BASE + part for part in parts]
+        assert released.arguments[:3] == [b"t" * 32, b"2500 1", b"0"]
+        assert released.keys == [BASE, BASE + b":fence", BASE + b":queue", BASE + b":q:" + there.session.context.id]
 
 
 async def test_a_caller_continues_a_script_that_had_no_time_for_all_free_names() -> None:
