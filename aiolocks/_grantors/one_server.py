@@ -290,7 +290,6 @@ class RedisGrantor:
             request.busy_for_ms(busy_ms)
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
-                # equivalent: 8, for speed
                 self.queue.join(request, busy_ms, subscribers, call.args[4])
             self.deliver(grants)
             return None if turned else Queued()
