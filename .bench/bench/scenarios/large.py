@@ -14,7 +14,7 @@ _MOST = 1.3
 
 
 def _pairs(scale: Scale) -> list[tuple[tuple[str, Parameters], tuple[str, Parameters]]]:
-    """Return what is compared: the row and parameters of a hundred waiters, and of many in as many processes."""
+    """Return the rows to compare, with their parameters: a hundred waiters, and many in as many processes."""
     parts, names, hundred = scale.large_processes, scale.large_names, scale.waiters
     usual, few, many = sizes(scale, 0), max(hundred // parts, 1), scale.crowd // 2 // parts
     return [

@@ -409,7 +409,7 @@ async def test_where_the_caller_is_gone_the_session_continues_its_script(gone: s
             there.undo(request)
         await asyncio.sleep(1)
         assert len(there.asked("lock_grant")) == 1
-        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [1], "one, for nobody's place"
+        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [1], "one, for no waiter"
 
 
 async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> None:
@@ -418,7 +418,7 @@ async def test_what_an_undo_had_no_time_for_is_gone_on_with_by_the_session() -> 
         await granted
         assert there.undo(request) == []
         await asyncio.sleep(0.1)
-        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [1], "one, for nobody's place"
+        assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [1], "one, for no waiter"
 
 
 # Renewing.

@@ -324,7 +324,7 @@ async def test_a_lease_without_an_expiry_is_examined_once_a_live_holder_would_ha
 
 @asynccontextmanager
 async def listening(hall: Hall) -> AsyncIterator[Session]:
-    """The session of one that waits, which has subscribed."""
+    """A session with a waiter, which has subscribed."""
     hall.grant = [b"queued", 7, HELD, 0, 0, 0]
     async with session_of(hall) as session:
         await waiting(hall)
