@@ -2,8 +2,12 @@
 
 import asyncio
 import datetime
+import gc
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -153,3 +157,23 @@ def test_commands_go_by_tls_and_say_what_is_in_the_way(tls: TlsServer, server: R
             assert main([*words, "--url", url, *program]) == status
             captured = capsys.readouterr()
             assert (captured.out, says in captured.err, "s3same" in captured.err) == ("", True, False), command
+
+
+def test_doctor_does_not_wait_for_the_goodbye_of_a_server(capsys: Capsys) -> None:
+    """TLS ends a connection by a message each way. One that waits for the other's would outlive its loop."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+
+    def answer_by_tls_alone(listener: socket.socket) -> ssl.SSLSocket:
+        listener.accept()[0].close()
+        tls = context.wrap_socket(listener.accept()[0], server_side=True)
+        tls.recv(1024)
+        tls.send(b"-NOAUTH Authentication required.\r\n")
+        return tls
+
+    with socket.create_server(("localhost", 0)) as listener, ThreadPoolExecutor() as thread:
+        answering = thread.submit(answer_by_tls_alone, listener)
+        assert main(["doctor", "--url", f"redis://localhost:{listener.getsockname()[1]}"]) == 2
+        assert "this port speaks TLS" in capsys.readouterr().err
+        gc.collect()  # whatever it finds unclosed is reported, and fails the test
+        answering.result().close()
