@@ -58,6 +58,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
     seeds = [f"--seed={seed}" for seed in options.seed] or [f"--seeds={options.seeds}"]
     each = options.seconds / (len(options.seed) or options.seeds)
     mix = ("-m", "tests.fleets.mix", *seeds, f"--seconds={each:g}")
+    soak = (*mix[:2], *(seeds if options.seed else ["--seeds=1"]), f"--seconds={3600 * options.hours:g}", "--spare=3")
     simulation = ("-m", "tests.simulation", f"--start={options.start}", f"--jobs={options.jobs}")
     some = f"--seeds={options.schedules // 3}"
     sample = ("-m", "tests.mutants", f"--sample={options.sample}", *(f"--seed={seed}" for seed in options.seed[:1]))
@@ -74,6 +75,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         Part("mix", "real processes under a random mix of faults (F19)", mix, exact),
         Part("mix-sentinel", f"the same behind Sentinels, {of_a_set}", (*mix, "--on=sentinel"), exact),
         Part("mix-cluster", f"the same on a Cluster, {of_a_set}", (*mix, "--on=cluster"), exact),
+        Part("soak", "hours of the mix, in which nothing grows; only if it is named", soak, exact),
         Part("faults", "every fault by itself, bounds without slack", _FAULTS, exact),
         Part("faults-redis-6.2", "the same on the oldest Redis", _FAULTS, exact, _OLDEST),
         *(newer(name, suite) for suite in ("trixie", "sid") for name in ("redis", "valkey")),
@@ -130,6 +132,7 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     )
     parser.add_argument("part", nargs="*", help="mix, faults, faults-redis-trixie, fleets, …; all if none is named")
     parser.add_argument("--seconds", type=float, default=600.0, help="each mix: for how long, all seeds together")
+    parser.add_argument("--hours", type=float, default=6.0, help="soak: for how long")
     parser.add_argument("--seeds", type=int, default=5, help="mix: how many, drawn then and printed")
     parser.add_argument("--seed", type=int, action="append", default=[], help="mix, mutants: this one, or these")
     parser.add_argument("--sample", type=int, default=300, help="mutants: how many are drawn")
@@ -143,7 +146,7 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     unknown = [name for name in options.part if name not in known]
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(known)}")
-    return [known[name] for name in options.part or known]
+    return [known[name] for name in options.part or [name for name in known if name != "soak"]]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """F19: workers, servers and connections broken at random, by a seed; for minutes in `python -m tests.nightly mix`."""
 
 import asyncio
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.fleets.mix.__main__ import one
 from tests.fleets.mix.faults import Loss
 from tests.fleets.mix.plan import ALL, KINDS, TTL, On, draw
 from tests.fleets.mix.run import run
-from tests.fleets.mix.verdict import as_promised
+from tests.fleets.mix.verdict import as_promised, trends
 from tests.support.lateness import SLACK
 from tests.support.seeds import seed_of_run
 
@@ -89,3 +90,11 @@ def test_a_killed_process_believed_in_its_lease_no_longer_than_it_had_noted() ->
         HistoryEvent(90, 1, "killed"),
     ]
     assert judged(history, [], "lost") == [(30, "a")]
+
+
+@pytest.mark.parametrize(("grown", "says"), [(0, []), (2, ["tasks grew from 40 to 59.5"])])
+def test_what_grows_from_minute_to_minute_is_told_from_noise(tmp_path: Path, grown: int, says: list[str]) -> None:
+    path = tmp_path / "samples-1"
+    samples = [{"tasks": 10 + grown * minute + minute % 3, "keys": 1000 + minute % 7} for minute in range(30)]
+    path.write_text("\n".join(map(json.dumps, samples)))
+    assert trends(path) == says

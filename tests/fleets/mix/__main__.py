@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long faults strike in each run")
     parser.add_argument("--on", choices=ALL, default="server", help="one server, one that Sentinels watch, a Cluster")
     parser.add_argument("--plan", action="store_true", help="only print what would strike when")
+    parser.add_argument("--spare", type=int, default=0, help="never kill so many of the workers, to see what grows")
     parser.add_argument("--defect", help="plant this defect of tests.simulation.defects into the workers")
     parser.add_argument("--keep", type=Path, help="leave histories and messages in this directory")
     options = parser.parse_args()
@@ -38,22 +39,22 @@ def main() -> int:
     seeds = options.seed + [random.SystemRandom().randrange(2**32) for _ in range(options.seeds)]
     if options.plan:
         for seed in seeds:
-            print(f"seed {seed}:\n{draw(seed, options.seconds, options.on)}")
+            print(f"seed {seed}:\n{draw(seed, options.seconds, options.on, options.spare)}")
         return 0
-    verdicts = [one(seed, options.seconds, options.keep, options.on) for seed in seeds or [0]]
+    verdicts = [one(seed, options.seconds, options.keep, options.on, options.spare) for seed in seeds or [0]]
     late = sum(verdict.late for verdict in verdicts)
     if not late:
         print("no fault did bite: no write came late")
     return int(not late or any(verdict.violations for verdict in verdicts))
 
 
-def one(seed: int, seconds: float, keep: Path | None = None, on: On = "server") -> Verdict:
+def one(seed: int, seconds: float, keep: Path | None = None, on: On = "server", spare: int = 0) -> Verdict:
     """Run one seed, and say what came of it."""
     print(f"python -m tests.fleets.mix --seed {seed} --seconds {seconds:g} --on {on}", flush=True)
     with tempfile.TemporaryDirectory(prefix="aiolocks-mix-") as temporary:
         directory = Path(temporary) if keep is None else keep / str(seed)
         directory.mkdir(parents=True, exist_ok=True)
-        verdict = asyncio.run(run(draw(seed, seconds, on), directory))
+        verdict = asyncio.run(run(draw(seed, seconds, on, spare), directory))
     print("  " + ", ".join(f"{count} × {kind}" for kind, count in sorted(verdict.faults.items())))
     print(
         f"  {verdict.grants} grants, {verdict.lost} leases lost; {verdict.accepted} writes accepted, {verdict.late} "

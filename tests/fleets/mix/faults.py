@@ -54,6 +54,8 @@ async def befall(crew: Crew, strike: Strike) -> bool:
             crew.signal(strike.worker, signal.SIGUSR1)
             await asyncio.sleep(0.2)
             await crew.replace(strike.worker)
+        case "name revoked":
+            crew.signal(strike.worker, signal.SIGHUP)
         case "loop blocked":
             crew.signal(strike.worker, signal.SIGUSR2)
         case _:

@@ -25,7 +25,13 @@ LOCKS = ("lock 0", "lock 1", "lock 2", "lock 3")
 PERMITS, LIMIT = "permits", 3
 """A semaphore beside the locks."""
 
-NAMES = (*LOCKS, PERMITS)
+READERS, ALONE = "readers", 1000
+"""A read-write lock, and how many readers a writer counts for."""
+
+NAMES = (*LOCKS, PERMITS, READERS, "re-entered", "tree/leaf", "leader")
+LIMITS = {PERMITS: LIMIT, READERS: ALONE}
+STARTS, PER = 5, 0.5
+"""A rate limiter's, which holds nothing and so is none of the names."""
 
 Whom = Literal["worker", "server", "set"]
 
@@ -58,6 +64,7 @@ KINDS: dict[str, Kind] = {
     "worker stopped": Kind("worker", 15, 2 * TTL, on=ALL),
     "worker killed": Kind("worker", 10, on=ALL),
     "worker forked and killed": Kind("worker", 6, on=ALL),
+    "name revoked": Kind("worker", 10, on=ALL),
     "loop blocked": Kind("worker", 12, 2 * TTL, on=ALL),
     "server stopped": Kind("server", 3, 2 * TTL),
     "server killed": Kind("server", 4),
@@ -117,8 +124,11 @@ class Plan:
         return "\n".join(map(str, self.strikes))
 
 
-def draw(seed: int, seconds: float, on: On = "server") -> Plan:
-    """Return the plan of *seed*. Each has some kinds of fault only: where everything goes wrong, nothing gets done."""
+def draw(seed: int, seconds: float, on: On = "server", spared: int = 0) -> Plan:
+    """Return the plan of *seed*, in which the first *spared* workers are never killed.
+
+    Each has some kinds of fault only: where everything goes wrong, nothing gets done.
+    """
     rng = random.Random(seed)
     loses = rng.random() < 0.4
     strikes = [
@@ -128,8 +138,9 @@ def draw(seed: int, seconds: float, on: On = "server") -> Plan:
         and (rng.random() < (0.5 if on == "server" else 0.8) or kind.loses)
         and (loses or not kind.loses)
         for strike in _strikes(rng, name, kind, seconds)
+        if strike.worker >= spared or "killed" not in name
     ]
-    killed = rng.sample(range(WORKERS), rng.randrange(WORKERS // 2))
+    killed = rng.sample(range(spared, WORKERS), rng.randrange(WORKERS // 2))
     ordered = tuple(sorted(strikes, key=lambda strike: strike.at))
     if on == "server":
         return Plan(seed, seconds, loses, ordered, tuple(killed))

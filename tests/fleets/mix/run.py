@@ -1,16 +1,19 @@
 """One run: servers, proxies and workers up; faults as planned; all healed; then the verdict."""
 
 import asyncio
+import json
+import random
 import signal
 import subprocess
 import time
 from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
-from aiolocks import Lock, Semaphore
+from aiolocks import Election, Lease
 from aiolocks.testing import FaultProxy, Recorder, keys_left
 from tests.faults.support.server_clock import NoShim, ServerClock
 from tests.support.lateness import SLACK, measured_lag
@@ -18,10 +21,10 @@ from tests.support.servers import RedisServer
 from tests.support.workers import Worker, spawn
 
 from .faults import Faults
-from .plan import LIMIT, LOCKS, NAMES, TTL, WORKERS, Plan
+from .plan import NAMES, TTL, WORKERS, Plan
 from .sets import SetFaults, connections_of, set_for
 from .verdict import Evidence, Verdict, judge
-from .worker import client_of
+from .worker import SAMPLED_EACH, client_of, primitive
 
 
 @final
@@ -113,7 +116,9 @@ async def run(plan: Plan, directory: Path) -> Verdict:
         workers = Workers(plan, place.urls, store.url, directory, stack.enter_context(ExitStack()))
         async with asyncio.timeout(60):
             await asyncio.gather(*(workers.start(worker) for worker in range(WORKERS)))
+        sampling = asyncio.create_task(_sample_keys(place, directory / "samples-server"))
         await _carry_out(plan, place, workers)
+        sampling.cancel()
         healed_at = time.monotonic()
         async with measured_lag() as lag:
             ending = asyncio.create_task(workers.end())
@@ -149,14 +154,33 @@ async def _carry_out(plan: Plan, place: Faults | SetFaults, workers: Workers) ->
     await place.heal()
 
 
+async def _sample_keys(place: Faults | SetFaults, path: Path) -> None:
+    while True:
+        await asyncio.sleep(SAMPLED_EACH)
+        with suppress(RedisError):  # a server that is down has none to count
+            keys = 0
+            for server in place.primaries():
+                async with Redis.from_url(server.url, socket_timeout=1) as admin:
+                    keys += await admin.dbsize()
+            with path.open("a") as file:
+                print(json.dumps({"keys": keys}), file=file)
+
+
 async def _acquire_anew(url: str) -> list[tuple[str, float]]:
     """C4: have each name once, by a client that is new; return how long each took."""
 
     async def wait_for(client: Redis, name: str) -> tuple[str, float]:
         begun = time.monotonic()
-        primitive: Any = Lock(client, name, ttl=TTL) if name in LOCKS else Semaphore(client, name, LIMIT, ttl=TTL)
-        async with primitive.hold(timeout=30, **({} if name in LOCKS else {"permits": LIMIT})):
-            return name, time.monotonic() - begun
+        if name == "leader":
+            await Election(client, name, ttl=TTL).run(led)
+        else:
+            made, _, permits = primitive(client, name, random.Random(0), {"ttl": TTL})
+            async with made.hold(timeout=30, **permits):
+                pass
+        return name, time.monotonic() - begun
+
+    async def led(lease: Lease) -> None:
+        lease.check()
 
     async with client_of(url) as client:
         return await asyncio.gather(*(wait_for(client, name) for name in NAMES))

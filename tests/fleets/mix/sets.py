@@ -13,7 +13,7 @@ from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 
 from .faults import Crew, Loss, befall, words_of
-from .plan import KINDS, NAMES, PERMITS, WORKERS, Plan, Strike
+from .plan import KINDS, NAMES, WORKERS, Plan, Strike
 
 
 class SetFaults(ABC):
@@ -197,7 +197,7 @@ def connections_of(servers: list[RedisServer]) -> list[str]:
 
 
 def _key(name: str) -> str:
-    return f"aiolocks:{'semaphore' if name == PERMITS else 'lock'}:{{{name}}}"
+    return f"aiolocks:any:{{{name.partition('/')[0]}}}"  # a slot is of what stands in braces
 
 
 def _slot(strike: Strike) -> int:

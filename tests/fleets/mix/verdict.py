@@ -1,16 +1,21 @@
 """What the history, the store and the server say about a run: C1 to C4, and P14 besides."""
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from redis.asyncio import Redis
 
 from aiolocks import testing
 
 from .faults import Loss
-from .plan import LIMIT, LOCKS, NAMES, PERMITS, Plan
+from .plan import LIMITS, LOCKS, NAMES, PER, STARTS, Plan
 from .store import accepted, out_of_order
+
+NOISE = {"memory": 2**21, "objects": 5000, "tasks": 10, "timers": 20, "descriptors": 8, "keys": 300}
+"""What processes and the server are sampled for, and how much of it is no trend yet."""
 
 
 @dataclass(slots=True)
@@ -48,18 +53,20 @@ async def judge(evidence: Evidence, store: Redis) -> Verdict:
     acquired = [event for event in history if event.event == "acquired"]
     violations = [
         *evidence.wrong,
-        *testing.check_exclusion(events, {PERMITS: LIMIT}),
+        *testing.check_exclusion(events, LIMITS),
         *(
             text
             for name in NAMES  # no two grants may share a fencing token, nor one a write's with another token
             for text in testing.check_fencing([*writes[name], *(event for event in acquired if event.name == name)])
         ),
-        *testing.check_linearizable(events, {PERMITS: LIMIT}),
+        *testing.check_linearizable(events, LIMITS),
+        *([] if evidence.plan.on != "server" or evidence.losses else _too_many_starts(history)),
         *testing.check_ended(history),
         *testing.check_residue(evidence.keys),
         *(f"C4: still connected: {client}" for client in evidence.clients),
         *(f"F21: a forked child believes to hold: {event}" for event in history if event.event == "child holds"),
         *_said(evidence.directory, {event.token for event in acquired}),
+        *(f"{path.name}: {grown}" for path in evidence.directory.glob("samples-*") for grown in trends(path)),
     ]
     return Verdict(
         violations,
@@ -102,6 +109,28 @@ def as_promised(history: list[testing.HistoryEvent], losses: list[Loss]) -> list
 
 def _lost(acquired: testing.HistoryEvent, at_ns: int) -> testing.HistoryEvent:
     return replace(acquired, monotonic_ns=max(at_ns, acquired.monotonic_ns), event="lost")
+
+
+def _too_many_starts(history: list[testing.HistoryEvent]) -> list[str]:
+    """W28: return each window of a rate limiter that has too many starts."""
+    starts = [event.monotonic_ns for event in history if event.event == "started"]
+    windows = [(late - early) / 1e9 for early, late in zip(starts, starts[STARTS:], strict=False)]
+    return [f"W28: {STARTS + 1} starts within {window:.4f} s" for window in windows if window < PER]
+
+
+def trends(path: Path) -> list[str]:
+    """Return what has grown from sample to sample, by the medians of the second and of the last third.
+
+    The first third is for warming up. What has grown by a tenth, and by more than its noise, is a trend.
+    """
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    third, wrong = len(samples) // 3, list[str]()
+    for what, noise in NOISE.items() if third >= 3 else ():
+        values = [sample[what] for sample in samples if what in sample]
+        before, after = median(values[third:-third] or [0]), median(values[-third:] or [0])
+        if after > 1.1 * before and after > before + noise:
+            wrong.append(f"{what} grew from {before:g} to {after:g}")
+    return wrong
 
 
 def _said(directory: Path, tokens: set[str]) -> list[str]:

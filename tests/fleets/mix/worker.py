@@ -1,11 +1,14 @@
 """One worker of the mix: `python -m tests.fleets.mix.worker URL STORE DIRECTORY SEED INDEX GENERATION TTL REPLICAS`.
 
 Its tasks take and use what the plan names, at random, until SIGTERM; what they did is in the log. SIGUSR1 makes it
-fork, SIGUSR2 block its loop. What it does not expect goes to a file `stderr-PID`, which must stay empty.
+fork, SIGUSR2 block its loop, and SIGHUP revoke the leases of a name. What it does not expect goes to a file
+`stderr-PID`, which must stay empty.
 """
 
 import asyncio
 import contextlib
+import gc
+import json
 import logging
 import os
 import random
@@ -13,22 +16,36 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, LockManager, Semaphore
+from aiolocks import (
+    AcquireTimeoutError,
+    Election,
+    HierarchicalLock,
+    Lease,
+    LeaseLostError,
+    Lock,
+    LockManager,
+    Once,
+    RateLimiter,
+    RLock,
+    RWLock,
+    Semaphore,
+)
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import Recorder
 from tests.support.lateness import SLACK
 
-from .plan import LIMIT, LOCKS, NAMES, PERMITS, TTL
+from .plan import ALONE, LIMIT, NAMES, PER, PERMITS, READERS, STARTS, TTL
 from .store import write
 
 TASKS = 5
+SAMPLED_EACH = float(os.environ.get("AIOLOCKS_SAMPLED_EACH", "60"))
 PAUSE = 0.05
 """Seconds for which a body does nothing, at most, between looks at its lease."""
 
@@ -83,7 +100,7 @@ class Program:
         self._recorder = recorder
         self._dice = [random.Random(f"{seed}/{number}") for number in range(TASKS)]
         self.leases: set[Lease] = set()
-        self.writing: set[asyncio.Task[None]] = set()
+        self.writing: set[asyncio.Task[object]] = set()
         self._newest = [""] * TASKS
 
     async def run(self, number: int) -> None:
@@ -108,8 +125,7 @@ class Program:
                 return
 
     async def _operate(self, number: int, dice: random.Random) -> None:
-        name = dice.choice(NAMES)
-        permits = dice.choice([1, 1, 1, 2, LIMIT]) if name == PERMITS else 1
+        name = dice.choice((*NAMES, "rate", "once"))
         options: dict[str, Any] = {
             "ttl": dice.choice([self._ttl / 2, self._ttl, self._ttl]),
             "on_lost": dice.choice(["cancel", "cancel", "flag"]),
@@ -117,24 +133,59 @@ class Program:
             "watchdog": dice.choice(["task", "task", "task", "thread"]),
             "replicas": self._replicas,
         }
-        more = {} if name in LOCKS else {"permits": permits}
-        made: Any = Lock(self._client, name, **options)
-        if name == PERMITS:
-            made = Semaphore(self._client, name, LIMIT, **options)
-        way = dice.choice(["block", "block", "block", "by hand", "try"])
+        way = dice.choice(["block", "block", "block", "by hand", "try", "handed off"])
         self._newest[number] = f"{way} of {name!r} with {options}"
         asked = time.monotonic_ns()
+        if name in ("leader", "rate", "once"):
+            await getattr(self, f"_{name}")(dice, options["ttl"], asked)
+            return
+        options |= {"min_hold": dice.choice([0, 0, 0, 0.1]), "track": dice.random() < 0.1}
+        made, permits, more = primitive(self._client, name, dice, options)
         match way:
             case "block":
                 async with made.hold(timeout=dice.choice([None, None, 0.3, 2.0]), **more) as lease:
                     await self._use(dice, lease, permits, asked)
                 return
-            case "by hand":
+            case "by hand" | "handed off":
                 lease = await made.acquire(timeout=dice.choice([None, 0.0, 1.0]), **more)
+                if way == "handed off":
+                    lease = await made.adopt(await lease.hand_off())
             case _:
                 lease = await made.try_acquire(**more)
         if lease is not None:
             await self._use_and_release(dice, lease, permits, asked)
+
+    async def revoke(self, dice: random.Random) -> None:
+        """Revoke what holds one of the names."""
+        made, _, _ = primitive(self._client, dice.choice(NAMES[:-1]), dice, {})
+        with contextlib.suppress(AcquireTimeoutError, RedisError):
+            await made.revoke(timeout=0.5, reason="the mix")
+
+    def begin(self, work: Coroutine[Any, Any, object]) -> "asyncio.Task[object]":
+        task = asyncio.create_task(work)
+        self.writing.add(task)
+        task.add_done_callback(self.writing.discard)
+        return task
+
+    async def _leader(self, dice: random.Random, ttl: float, asked: int) -> None:
+        async def lead(lease: Lease) -> None:
+            await self._use(dice, lease, 1, asked)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await Election(self._client, "leader", ttl=ttl, replicas=self._replicas).run(lead)
+
+    async def _rate(self, dice: random.Random, ttl: float, asked: int) -> None:
+        async with RateLimiter(self._client, "rate", STARTS, per=PER, acquire_timeout=dice.choice([0, ttl])):
+            self._recorder.record("started", name="rate", asked_ns=asked)
+
+    async def _once(self, dice: random.Random, ttl: float, asked: int) -> None:
+        async def function() -> int:
+            await asyncio.sleep(0.1 * dice.random())
+            return asked
+
+        outcome = await Once(self._client, "once", keep=0.5, ttl=ttl, acquire_timeout=1).run(function)
+        assert isinstance(outcome, int), outcome
 
     async def _use_and_release(self, dice: random.Random, lease: Lease, permits: int, asked: int) -> None:
         try:
@@ -170,10 +221,37 @@ class Program:
 
     async def _write(self, lease: Lease) -> None:
         """Write in a task of its own: redis-py sometimes swallows a cancellation while it asks."""
-        task = asyncio.create_task(write(self._store, lease.name, lease.fencing_token, lease.token))
-        self.writing.add(task)
-        task.add_done_callback(self.writing.discard)
-        await asyncio.shield(task)
+        await asyncio.shield(self.begin(write(self._store, lease.name, lease.fencing_token, lease.token)))
+
+
+def primitive(client: Redis, name: str, dice: random.Random, options: dict[str, Any]) -> tuple[Any, int, Any]:
+    """Return what *name* is of, for how many permits its lease counts, and what `acquire` is told of them."""
+    if name == PERMITS or "/" in name:
+        options.pop("track", None)  # their keys change with each grant to another
+    if name == PERMITS:
+        permits = dice.choice([1, 1, 1, 2, LIMIT])
+        return Semaphore(client, name, LIMIT, **options), permits, {"permits": permits}
+    if name == READERS:
+        both = RWLock(client, name, **options)
+        return (both.write, ALONE, {}) if dice.random() < 0.3 else (both.read, 1, {})
+    if "/" in name:
+        return HierarchicalLock(client, name, **options).write, 1, {}
+    return (RLock if name == "re-entered" else Lock)(client, name, **options), 1, {}
+
+
+def sample(path: Path, loop: Any) -> None:
+    """Note once a minute how much there is of what could leak."""
+    gc.collect()
+    found = {
+        "memory": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "objects": len(gc.get_objects()),
+        "tasks": len(asyncio.all_tasks(loop)),
+        "timers": sum(not timer.cancelled() for timer in loop._scheduled),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+    }
+    with path.open("a") as file:
+        print(json.dumps(found), file=file)
+    loop.call_later(SAMPLED_EACH, sample, path, loop)
 
 
 @contextlib.asynccontextmanager
@@ -208,11 +286,13 @@ async def main(url: str, store_url: str, directory: Path, seed: str, ttl: float,
         tasks = [asyncio.create_task(program.run(number)) for number in range(TASKS)]
         signals: dict[int, Callable[[], object]] = {
             signal.SIGTERM: lambda: [task.cancel() for task in tasks],
+            signal.SIGHUP: lambda: program.begin(program.revoke(dice)),
             signal.SIGUSR1: lambda: fork(program, recorder),
             signal.SIGUSR2: lambda: time.sleep(2 * TTL * dice.random()),
         }
         for number, act in signals.items():
             loop.add_signal_handler(number, act)
+        loop.call_later(SAMPLED_EACH, sample, directory / f"samples-{os.getpid()}", loop)
         print("up", flush=True)
         for ended in await asyncio.gather(*tasks, return_exceptions=True):
             if not isinstance(ended, asyncio.CancelledError):
