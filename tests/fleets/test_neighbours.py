@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.support.server_clock import NoShim, ServerClock
-from tests.fleets.neighbours.peer import NEIGHBOUR, PATIENCE, REPOSITORY, Peer, PeerError, neighbour, peer
+from tests.fleets.neighbours.peer import NEIGHBOUR, PATIENCE, RELEASED, REPOSITORY, Peer, PeerError, neighbour, peer
 from tests.fleets.neighbours.worker import ALONE
 from tests.support.kinds import complete, kinds_where
 from tests.support.lateness import SLACK, assert_within
@@ -90,6 +90,17 @@ def first(both: dict[str, Peer], order: tuple[str, str]) -> Peer:
 @pytest.fixture
 def second(both: dict[str, Peer], order: tuple[str, str]) -> Peer:
     return both[order[1]]
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory, urls: list[str]) -> Iterator[Peer]:
+    with peer(RELEASED, neighbour(tmp_path_factory.mktemp("released"), RELEASED), *urls) as started:
+        yield started
+
+
+@pytest.fixture(params=[True, False], ids=["released-first", "newer-first"])
+def two(request: pytest.FixtureRequest, released: Peer, newer: Peer) -> tuple[Peer, Peer]:
+    return (released, newer) if request.param else (newer, released)
 
 
 @pytest.fixture(scope="module")
@@ -501,3 +512,67 @@ def test_after_the_clock_stepped_back_waiters_keep_their_order_beside_an_older_v
     assert one_after_the_other(sorted(turn for _, turn in served))
     assert one_after_the_other([turn for asking, turn in served if asking != "older"])
     assert_free(kind, name, *peers.values())
+
+
+@each_queueing_kind
+def test_a_lease_goes_to_and_fro_between_the_released_version_and_this(
+    two: tuple[Peer, Peer], kind: str, name: str
+) -> None:
+    """Handed off, touched, adopted and revoked, each by the other."""
+    one, other = two
+    lease, fences = one("acquire", kind, name, ttl=1.0)
+    text = one("hand_off", lease)
+    assert other("touch", kind, name, text) == max(fences)
+    adopted, later = other("adopt", kind, name, text, ttl=1.0)
+    assert rise([fences, later])
+    assert other("drop", kind, name, text) is False
+    turns = [asking.ask("turn", kind, name) for asking in two]
+    waiting(one, kind, name, 2)
+    revoked = one("revoke", kind, name, reason="deploy 1.7")
+    assert revoked
+    assert set(revoked) <= set(later)
+    assert not other("held", adopted)
+    assert one_after_the_other(sorted(turn.result(PATIENCE) for turn in turns))
+    assert_free(kind, name, *two)
+
+
+def test_a_queue_that_is_full_of_waiters_of_both_versions_refuses_those_of_either(
+    two: tuple[Peer, Peer], name: str
+) -> None:
+    lease, _ = two[0]("acquire", "lock", name)
+    turns = []
+    for asking in two:
+        turns.append(asking.ask("turn", "lock", name, max_waiting=2))
+        waiting(two[1], "lock", name, len(turns))
+    for asking in two:
+        with pytest.raises(PeerError, match="QueueFullError"):
+            asking("turn", "lock", name, max_waiting=2)
+    assert two[0]("release", lease)
+    assert one_after_the_other([turn.result(PATIENCE) for turn in turns])
+
+
+def test_a_pause_and_a_pin_of_one_version_count_for_the_other(two: tuple[Peer, Peer], name: str) -> None:
+    one, other = two
+    one("resize", "permits", name, 1, pin=True)
+    other("turn", "permits", name, limit=3)
+    assert [asked("state", "permits", name)[2] for asked in two] == [1, 1]
+    one("pause", "permits", name, 60)
+    turn = other.ask("turn", "permits", name)
+    waiting(one, "permits", name, 1)
+    assert other("try_acquire", "permits", name) is None
+    assert other("resume", "permits", name) is True
+    turn.result(PATIENCE)
+    assert_free("permits", name, *two)
+
+
+def test_an_election_an_outcome_and_a_rate_are_those_of_both_versions(two: tuple[Peer, Peer], name: str) -> None:
+    terms = [asking.ask("lead", name) for asking in (*two, *two)]
+    served = sorted(term.result(PATIENCE) for term in terms)
+    assert one_after_the_other(served)
+    assert rise([term[3] for term in served])
+    outcomes = [asking.ask("once", name) for asking in (*two, *two)]
+    [ran_in] = {outcome.result(PATIENCE) for outcome in outcomes}
+    assert ran_in in [asked.pid for asked in two]
+    asked = [asking.ask("starts", name, 6, 4, 0.5) for asking in two]
+    starts = sorted(start for each in asked for start in each.result(PATIENCE))
+    assert min(late - early for early, late in zip(starts, starts[4:], strict=False)) >= 0.5

@@ -17,7 +17,10 @@ import pytest
 from tests.support.children import family
 
 NEIGHBOUR = "8a77591"
-"""The commit of the neighbouring version: a fleet that is deployed step by step runs it beside this checkout."""
+"""The commit of an older version: a fleet that is deployed step by step runs it beside this checkout."""
+
+RELEASED = "9a60069"
+"""The commit of 0.1.0, which knows all that the tests of two versions ask of both."""
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -27,21 +30,21 @@ PATIENCE = 25.0
 _WORKER = Path(__file__).with_name("worker.py")
 
 
-def neighbour(folder: Path) -> Path:
-    """Put the neighbouring version of the package into *folder*, which is returned.
+def neighbour(folder: Path, commit: str = NEIGHBOUR) -> Path:
+    """Put the package as it was at *commit* into *folder*, which is returned.
 
     Where its commit is missing, as in an sdist, this skips the test. In CI, whose clone has the history, it fails.
     """
     archive = folder / "neighbour.zip"
     try:
-        command = ("git", "archive", f"--output={archive}", NEIGHBOUR, "aiolocks")
+        command = ("git", "archive", f"--output={archive}", commit, "aiolocks")
         found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         trouble = found.stderr.strip() if found.returncode else ""
     except FileNotFoundError:
         trouble = "there is no git"
     if trouble:
         refuse = pytest.fail if os.environ.get("CI") else pytest.skip
-        refuse(f"commit {NEIGHBOUR}, the neighbouring version, is not in this checkout's history: {trouble}")
+        refuse(f"commit {commit}, a neighbouring version, is not in this checkout's history: {trouble}")
     with zipfile.ZipFile(archive) as opened:
         opened.extractall(folder)
     return folder

@@ -1,6 +1,6 @@
 """One process of some version of aiolocks: `python worker.py URL…`, a script that obeys lines of JSON.
 
-The version is the first on PYTHONPATH, so this uses only public names that both versions have. A line is
+The version is the first on PYTHONPATH, so this imports only public names that all versions have. A line is
 `[number, verb, arguments, options]`, and its answer `[number, result, error]`. Verbs run side by side, each in a task
 of its own. The end of the input ends the process.
 """
@@ -146,8 +146,8 @@ class Worker:
         holders = await self._made(kind, name, {}).holders()
         return [(one.task, getattr(one, "note", None)) for one in holders]
 
-    async def adopt(self, kind: str, name: str, text: str) -> tuple[int, list[int]]:
-        return self._kept(await self._made(kind, name, {}).adopt(text))
+    async def adopt(self, kind: str, name: str, text: str, **options: Any) -> tuple[int, list[int]]:
+        return self._kept(await self._made(kind, name, options).adopt(text))
 
     async def guard(self, lease: int, *command: str) -> Any:
         [answer] = await self._leases[lease].guard(command)
@@ -187,6 +187,31 @@ class Worker:
         """Return the number of waiters for a lock of redis-py's kind."""
         lines = self._clients[0].scan_iter(match=f"aiolocks:exact:*{name}*:q:*", count=1000)
         return sum([await self._clients[0].zcard(line) async for line in lines])
+
+    async def lead(self, name: str, work: float = 0.05) -> Interval:
+        """Be the leader once."""
+
+        async def leading(lease: Lease) -> Interval:
+            return await used(lease, work, 1)
+
+        return await aiolocks.Election(self._clients[0], name, ttl=1.0).run(leading)
+
+    async def once(self, name: str) -> int:
+        """Return the process that ran the function."""
+
+        async def function() -> int:
+            await asyncio.sleep(0.2)
+            return os.getpid()
+
+        return await aiolocks.Once(self._clients[0], name, keep=5, ttl=1.0).run(function)
+
+    async def starts(self, name: str, count: int, limit: int, per: float) -> list[float]:
+        """Start so often, and return when that was."""
+        limiter, began = aiolocks.RateLimiter(self._clients[0], name, limit, per=per), []
+        for _ in range(count):
+            async with limiter:
+                began.append(time.monotonic())
+        return began
 
     async def crowd(self, names: dict[str, tuple[str, int]], tasks: int, seconds: float) -> dict[str, list[Interval]]:
         """Have *tasks* tasks for each kind take its name again and again; a kind comes with its name and permits."""
