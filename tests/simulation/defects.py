@@ -104,6 +104,28 @@ DEFECTS: dict[str, Defect] = {
         ("C3",),
     ),
     "outage-not-ridden-out": Defect(instead("I4-outages", "again = lambda _: False"), ("I4",), cluster=True),
+    "revoked-lease-is-renewed": Defect(
+        instead("W16-renew", "if not value or (string.match(value, '^(%S+)') or value) ~= token then"),
+        ("W16",),
+        ("lock",),
+        marks=True,
+    ),
+    "adopted-under-the-old-fence": Defect(
+        instead(
+            "W17-fence",
+            "redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', lasts)\ndo return number end",
+        ),
+        ("P8", "C2", "C3"),
+        ("lock",),
+        marks=True,
+    ),
+    "adopted-without-its-secret": Defect(
+        instead("W17-offered", "elseif not owner then"), ("P1", "C1", "C3"), ("lock",), marks=True
+    ),
+    "min-hold-without-end": Defect(
+        instead("W18-ends", "redis.call('SET', holder, value .. ' C')"), ("P13", "C4"), ("lock",), marks=True
+    ),
+    "waiter-not-told-when": Defect(instead("W18-told", "local _ = head"), ("P7", "P13"), ("lock",), marks=True),
     **OF_KINDS,
 }
 """One for each promise and rule that a schedule can break."""

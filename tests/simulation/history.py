@@ -1,5 +1,6 @@
 """What the simulated programs record, in virtual time; and who believes to hold what, at any instant."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
@@ -69,6 +70,7 @@ class History:
         look: Called for a name whenever somebody who may hold it does something.
         sane: Whether what is held is held, as the server loses nothing.
         free_since: Returns the true time from which a name has been free.
+        offers: The texts of leases that were handed off, by name.
     """
 
     def __init__(self, world: World) -> None:
@@ -79,6 +81,7 @@ class History:
         self.look: Callable[[str], None] = lambda base: None
         self.sane: Callable[[], bool] = lambda: False
         self.free_since: Callable[[str], float] = lambda base: float("inf")
+        self.offers: dict[str, list[str]] = defaultdict(list)
         self._open: dict[str, _Open] = {}
         self._accepted: dict[str, int] = {}
 

@@ -39,6 +39,8 @@ class Name:
     holders: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
     fences: dict[bytes, int] = field(default_factory=dict[bytes, int])
     """Of each grant that was seen: a lease that lapsed is back when the server's clock steps back, and no new one."""
+    marks: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    """Of the holders that have one: R, C or O, as in `libraries/leases.lua`."""
     ends: dict[bytes, float] = field(default_factory=dict[bytes, float])
     waiting: dict[bytes, Waiter] = field(default_factory=dict[bytes, Waiter])
     newest: int = 0
@@ -58,10 +60,11 @@ class Name:
     def standing(self, database: Any) -> tuple[dict[bytes, tuple[int, int]], dict[bytes, float]]:
         holders: dict[bytes, tuple[int, int]] = {}
         ends: dict[bytes, float] = {}
+        marks: dict[bytes, bytes] = {}
         item = database.get(self.base)
         if item is not None and isinstance(item.value, bytes):
-            token, _, fence = item.value.partition(b" ")
-            holders[token] = (int(fence), 1)
+            token, fence, *mark = item.value.split(b" ")
+            holders[token], marks[token] = (int(fence), 1), b"".join(mark)
             ends[token] = item.expireat or float("inf")
         elif item is not None:
             meta = database.get(self.base + b":meta")
@@ -69,9 +72,10 @@ class Name:
             now = database.time
             for token, score in list(item.value.items()):
                 if score / 1000 > now:
-                    permits, _, fence = known[token].partition(b" ") if token in known else (b"1", b"", b"0")
-                    holders[token] = (int(fence), int(permits))
+                    permits, fence, *mark = known[token].split(b" ") if token in known else (b"1", b"0")
+                    holders[token], marks[token] = (int(fence), int(permits)), b"".join(mark)
                     ends[token] = score / 1000
+        self.marks = {token: mark for token, mark in marks.items() if mark}
         return holders, ends
 
     def admits(self, token: bytes, wanted: int) -> bool:
@@ -98,6 +102,7 @@ class Name:
             and now - waiter.heard_at < waiter.life - 0.002
             and other in known
             and other != token
+            and self.marks.get(other.rpartition(b"+")[0]) != b"R"  # W16: no upgrade grows from a revoked lease
         ]
 
     def limit_in_force(self, database: Any) -> int:

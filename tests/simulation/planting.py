@@ -20,6 +20,8 @@ class Defect:
     caught_by: tuple[str, ...]
     kinds: tuple[str, ...] = FIRST_KINDS
     cluster: bool = False
+    marks: bool = False
+    """It is looked for where programs revoke and hand off."""
 
 
 def instead(marker: str, new: str) -> Plant:

@@ -101,6 +101,9 @@ class Replies:
         self._world.meet("resizes", "server")
         self._own(name, reply[1], b"")
 
+    def _revoke(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
+        self._own(name, reply[1], b"")
+
     def _pause(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         self._own(name, reply[1], b"")
 

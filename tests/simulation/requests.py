@@ -65,7 +65,7 @@ def whole(verb: str, reply: Any) -> Any:
         fields = [int(ended), *grants]
     elif isinstance(reply, int):
         fields = _grant(reply) if verb == "grant" else [reply]
-    if verb in {"release", "resize", "pause", "downgrade"}:
+    if verb in {"release", "resize", "pause", "downgrade", "revoke"}:
         return [fields[0], _grants(fields[1:])]
     if verb in {"grant", "recheck"} and fields != [b"withdrawn"]:
         at = 5 if verb == "recheck" or fields[0] == b"queued" else 2

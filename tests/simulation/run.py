@@ -34,7 +34,7 @@ from .process import Process, lease_clock
 from .server import Server
 from .sites import Site, Sites
 from .things import KINDS, Thing
-from .workload import LONGEST_BODY, Program
+from .workload import LONGEST_BODY, MARKED, Program
 from .world import World
 
 RECHECK = 1.0
@@ -79,7 +79,7 @@ def in_parts(seed: int) -> Iterator[None]:
         if seed % 3 == 0:
             garden = Garden(undo)
             instead("W21-entries", "local MOST_LOOKED_AT = 1")(garden)
-            instead("W21-holders", "local MOST = 1")(garden)
+            instead("W21-holders", f"local MOST = {1 if seed < MARKED else 2}")(garden)  # pairs are revoked
             instead("W21-sessions", "local MOST_COUNTED = 1")(garden)
         yield
 

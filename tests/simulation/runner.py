@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from .coverage import missing
-from .defects import finds, in_cluster, kinds_for, planted
+from .defects import DEFECTS, finds, in_cluster, kinds_for, planted
 from .run import Outcome, run
+from .workload import MARKED
 
 _BATCH = 20
 
@@ -92,6 +93,8 @@ class Found:
 
 def find(defect: str, seeds: range, *, jobs: int = 1, enough: int = 1) -> Found:
     """Run *seeds* with *defect* until its own checks have found it in *enough* of them."""
+    if DEFECTS[defect].marks:
+        seeds = range(MARKED + seeds.start, MARKED + seeds.stop)
     found, start, size = Found(), seeds.start, jobs  # a few at first, as most are found by these
     while start < seeds.stop and found.hits < enough:
         total = run_seeds(range(start, min(start + size, seeds.stop)), jobs=jobs, defect=defect, until_failed=10**9)

@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.coverage import missing, table
 from tests.simulation.run import run
 from tests.simulation.runner import command, run_seeds
+from tests.simulation.workload import MARKED
 from tests.support.cases import the_rest_slow
 from tests.support.seeds import seed_of_run
 
@@ -39,6 +40,17 @@ def test_no_schedule_breaks_a_promise_and_all_faults_hit(cluster: bool) -> None:
     found = [f"{command(outcome.seed, cluster=cluster)}\n  {outcome.violations}" for outcome in total.failed]
     assert not found, "\n".join(found)
     assert not missing(total.met, cluster=cluster), f"never met in {total.runs} seeds"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("cluster", [False, True])
+def test_no_schedule_with_leases_revoked_handed_on_and_held_on_breaks_a_promise(cluster: bool) -> None:
+    first = MARKED + seed_of_run()
+    total = run_seeds(range(first, first + SEEDS // 3), cluster=cluster, until_failed=3)
+    found = [f"{command(outcome.seed, cluster=cluster)}\n  {outcome.violations}" for outcome in total.failed]
+    assert not found, "\n".join(found)
+    assert min(total.met[f"marks {mark}"] for mark in "RCO") > 0, total.met
 
 
 @pytest.mark.rest

@@ -30,6 +30,9 @@ LONGEST_BODY = 3.0
 LONG_ENOUGH = 0.5
 """Seconds of a timeout in which what is free can be had over any network without faults."""
 
+MARKED = 2**40
+"""From this seed on, programs also revoke leases, hand them off and adopt them, and some have a `min_hold`."""
+
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
 
 
@@ -53,6 +56,7 @@ class Program:
         self._patience = world.rng.choice([1.0, 1.0, 2.0, 1.0 if far else 0.5])
         self._more = world.rng.choice([0, 0, 0, 0, 1])  # a rolling deployment changes the limit
         self._far = far
+        self._marks = world.seed >= MARKED
         self._calm = calm  # then sessions end between, and begin anew
         self.channels = calm or not world.chance(0.08)
         # The library remembers servers by their address.
@@ -106,6 +110,9 @@ class Program:
             options["renew"] = False
         if rng.random() < 0.1:
             options["max_hold"] = rng.uniform(0.1, 2.0)
+        if self._marks:
+            way = rng.choices([way, self._revoke, self._adopt], [16, 1, 2])[0]
+            options["min_hold"] = rng.choice([0, 0, 0.05, 0.3])
         permits = rng.choice([1, 1, 2, thing.limit, thing.limit + 1]) if thing.kind == "semaphore" else 1
         cancelled_after = rng.choice([0.001, 0.01, 0.1, 1.0]) * rng.random() if rng.random() < 0.25 else None
         scope = asyncio.timeout(cancelled_after)
@@ -166,7 +173,19 @@ class Program:
 
         acquire = partial(primitive.acquire, timeout=timeout, **self._permits(thing, permits))
         lease = await self._timed(thing, acquire, timeout)
-        await self._have(thing, primitive, lease, asked)
+        if self._marks and thing.kind in ("lock", "rlock", "semaphore") and self._rng.random() < 0.2:
+            self._history.offers[thing.name].append(await lease.hand_off())
+        else:
+            await self._have(thing, primitive, lease, asked)
+
+    async def _adopt(self, thing: Thing, primitive: Any, permits: int) -> None:
+        """Go on with the lease that another program has handed off last."""
+        asked = self._history.now_ns()
+        if offers := self._history.offers[thing.name]:
+            await self._have(thing, primitive, await primitive.adopt(offers.pop()), asked)
+
+    async def _revoke(self, thing: Thing, primitive: Any, permits: int) -> None:
+        await primitive.revoke(timeout=self._rng.choice([0.0, 0.5, 2.0]))
 
     async def _try(self, thing: Thing, primitive: Any, permits: int) -> None:
         asked = self._history.now_ns()
@@ -270,7 +289,8 @@ class Program:
         if self._rng.random() < 0.5:
             async with RLock(self.client, thing.name, ttl=thing.ttl) as again:
                 self._world.meet("re-entries within a block", self.process.name)
-                if again.token != lease.token or again.fencing_token != lease.fencing_token:
+                same = (again.token, again.fencing_token) == (lease.token, lease.fencing_token)
+                if not same and not lease.lost:
                     self._world.violate(f"{self.process.name}: re-entered another lease")
                 await asyncio.sleep(self._rng.random() * 0.1)
             if not (lease.held or lease.lost):

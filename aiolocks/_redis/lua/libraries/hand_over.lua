@@ -88,7 +88,7 @@ local function tell_when(grants, left_ms)
   if head == session then
     grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'later', -3, left_ms
   elseif head then
-    notify(head, 'later', '-3', left_ms)
+    notify(head, 'later', '-3', left_ms) -- defect: W18-told
   end
 end
 

@@ -72,7 +72,7 @@ local function cool(value, min_hold_ms)
     local left_ms = math.floor(math.min(number - micros(), 0) / 1000) + min_hold_ms
     if left_ms > 0 then
       redis.call('PEXPIRE', holder, left_ms) -- W9: allowed at the memory limit, and then so is the next write
-      redis.call('SET', holder, value .. ' C', 'PX', left_ms)
+      redis.call('SET', holder, value .. ' C', 'PX', left_ms) -- defect: W18-ends
       return left_ms
     end
   end

@@ -18,7 +18,7 @@ if owner == token then
   end
   extend(token, ttl_ms) -- P6: asked again, because the first reply was lost: the same lease
   return number
-elseif owner ~= offered or mark ~= 'O' then
+elseif owner ~= offered or mark ~= 'O' then -- defect: W17-offered
   return 0
 end
 last_fence() -- W9: a key of another type fails before anything is changed
@@ -26,4 +26,4 @@ local lasts = math.max(redis.call('PTTL', holder), ttl_ms)
 redis.call('PEXPIRE', holder, lasts) -- W9: this write is allowed at the memory limit, and then all are
 -- W27: so `touch` and `drop` leave the other names of the lease to the adopter.
 redis.pcall('SET', holder .. ':t:' .. offered, 'A', 'PX', lasts) -- defect: W27-adopter
-return (grant(token, lasts))
+return (grant(token, lasts)) -- defect: W17-fence

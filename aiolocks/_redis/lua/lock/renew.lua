@@ -6,6 +6,7 @@
 -- returns  1; 0 if the token does not hold it; if its lease is revoked, -1, or `R` and the reason
 -- uses     mutex, revoke
 local value = redis.call('GET', holder)
+-- defect: W16-renew
 if not value or (string.match(value, '^(%S+) %d+$') or value) ~= token then
   -- slow path
   local owner, _, mark = parts_of(value or '')
