@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha1
-from typing import Any, Never
+from typing import Any, Never, cast
 from urllib.parse import urlsplit
 
 import hiredis
@@ -27,8 +27,7 @@ class _Link(asyncio.Protocol):
     """One connection. Replies come in the order of the commands."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none of its instances
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader()
         self._unsent: list[bytes] = []
