@@ -152,7 +152,9 @@ class HierarchicalMode(Acquirable):
 
     async def _seal(self, session: Session, request: Request) -> int:
         """Give all levels one fencing token, in one step; return 0 if a level is not held any more."""
-        script = PreparedScript(load("modes/fence"), tuple(keys.part(b"meta") for keys in self._levels))
+        script = PreparedScript(load("modes/fence"), tuple(
+            key for keys in self._levels for key in (keys.base, keys.part(b"meta"))
+        ))  # fmt: skip
         tokens = tuple(part.request.token for part in request.parts)
         until = session.context.clock() + request.terms.ttl / 2
         return int(await session.grantor(self._keys).ask_until(until, script, tokens))

@@ -69,7 +69,7 @@ async def test_a_lease_whose_grant_is_lost_is_granted_once(
 LEVELS = [b"aiolocks:hierarchy:{shop}", b"aiolocks:hierarchy:{shop}/orders", b"aiolocks:hierarchy:{shop}/orders/42"]
 IN_REQUESTS = {
     **{name: key + b"\r\n" for name, key in zip(["root", "table", "row"], LEVELS, strict=True)},
-    "fence": b"%b:meta\r\n$%d\r\n%b:meta\r\n" % (LEVELS[0], len(LEVELS[1] + b":meta"), LEVELS[1]),
+    "fence": b"%b:meta\r\n$%d\r\n%b\r\n" % (LEVELS[0], len(LEVELS[1]), LEVELS[1]),
 }
 """What only the request for that level has in it, or the one for the fencing token of all."""
 

@@ -25,9 +25,9 @@ def levels(backend: Redis) -> list[Scripts]:
 
 def common_fence(levels: list[Scripts], who: str = "ann") -> int:
     script = load("modes/fence")
-    metas = [scripts.key("meta") for scripts in levels]
+    keys = [key for scripts in levels for key in (scripts.keys.base, scripts.key("meta"))]
     tokens = [token(who)] * len(levels)
-    fence: int = levels[0].redis.execute_command("EVAL", script.source, len(metas), *metas, *tokens)
+    fence: int = levels[0].redis.execute_command("EVAL", script.source, len(keys), *keys, *tokens)
     return fence
 
 
@@ -49,10 +49,12 @@ def test_the_common_token_stays_and_the_next_grant_at_any_level_has_a_larger_one
     assert {scripts.granted("ann", permits=INTENT_EXCLUSIVE).fence for scripts in levels} == {fence}
 
 
+@pytest.mark.parametrize("noticed", [False, True])
 @pytest.mark.parametrize("gone", range(3))
-def test_there_is_none_when_a_level_is_not_held_any_more(levels: list[Scripts], gone: int) -> None:
+def test_there_is_none_when_a_level_is_not_held_any_more(levels: list[Scripts], gone: int, noticed: bool) -> None:
     lapse(levels[gone], "ann")
-    levels[gone].grant("zoe", permits=SHARED, wait=False)  # whatever runs there next sees it
+    if noticed:  # a script of that level has removed its terms
+        levels[gone].grant("zoe", permits=SHARED, wait=False)
     before = [last_fence(scripts) for scripts in levels]
     assert common_fence(levels) == 0
     assert [last_fence(scripts) for scripts in levels] == before

@@ -131,6 +131,10 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
             instead("W11-two-looks", "local _, text = grant(token, ttl_ms, permits)"),
         ),
     },
+    "scripts/levels": {
+        "P8 there_is_none_when_a_level_is_not_held_any_more":
+            _by(instead("P8-ended", "if not mode then"), rows=("server 1 False",)),
+    },
     "scripts/limit": {
         "W7 a_higher_limit_is_handed_over_in_the_reply": _by(without("W7-resize")),
         "W12 a_lower_limit_refuses_in_the_reply_the_waiters_that_want_more": _by(never("W12-never")),

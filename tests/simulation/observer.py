@@ -72,7 +72,7 @@ class Observer:
             self._world.note("server", f"{socket.number}: {script.name} {shown} -> {reply!r}")
         kind, _, verb = script.name.partition("/")
         if script.name == "modes/fence":
-            self._seal(fields[3 : 3 + int(fields[2])])
+            self._seal(fields[4 : 3 + int(fields[2]) : 2])
             return
         if kind == "redlock":
             self._world.meet("fencing tokens refused by a server" if verb == "raise" and reply else "votes", "server")
