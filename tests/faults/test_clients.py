@@ -12,8 +12,6 @@ from aiolocks import Lock, Semaphore
 from tests.support.inside import pool_connections, sessions_here
 from tests.support.primitives import queued
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 CLIENTS: dict[str, Callable[[str], Redis]] = {
     "one connection": lambda url: Redis.from_pool(BlockingConnectionPool.from_url(url, max_connections=1, timeout=0.5)),
     "RESP2": lambda url: Redis.from_url(url, protocol=2),

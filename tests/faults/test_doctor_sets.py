@@ -15,8 +15,6 @@ from tests.support.leftovers import Leftovers
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, find_binary, version_of
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterSet]:

@@ -15,8 +15,6 @@ from redis.exceptions import RedisError
 from aiolocks import AcquireTimeoutError, Lock, LockManager, RWLock, with_lock
 from tests.support.primitives import rows_where
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 TIMES = 100
 _numbers = itertools.count(10_000)
 

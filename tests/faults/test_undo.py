@@ -16,8 +16,6 @@ from tests.support.lateness import SLACK, assert_within
 from tests.support.primitives import Acquirable, rows_where
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 SOON = 2.0
 """Seconds after which an undo has had its second try, over a connection that works."""
 

@@ -16,8 +16,6 @@ from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 GRACE = 1.0
 """Seconds that an acquire which failed waits for its undo, beyond its timeout."""
 

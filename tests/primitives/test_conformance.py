@@ -27,9 +27,6 @@ from tests.support.primitives import (
     queued,
 )
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 Ask = Callable[[Acquirable, float | None], Coroutine[Any, Any, None]]
 
 

@@ -22,9 +22,6 @@ from tests.support.primitives import (
     one_place_not_reentrant,
 )
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 
 async def enter_all(make: Make, stack: AsyncExitStack) -> list[Lease]:
     return [await stack.enter_async_context(make()) for _ in range(make.places)]

@@ -13,9 +13,6 @@ from aiolocks.events import on_event
 from tests.support.heard import Heard, hearing
 from tests.support.primitives import SHORT, SOON, STEADY, Make, as_a_stranger, each_with_a_queue, queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 Watchdog = Literal["task", "thread"]
 both_watchdogs = pytest.mark.parametrize("watchdog", ["task", "thread"])
 

@@ -30,8 +30,7 @@ from tests.support.servers import RedisServer
 LONGEST_RETRY = 60.0
 """Seconds within which a request may come again that was sent over a lost connection."""
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.leaves_residue]
+pytestmark = pytest.mark.leaves_residue
 
 
 @pytest.fixture(autouse=True)

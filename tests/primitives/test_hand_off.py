@@ -27,9 +27,6 @@ from tests.support.primitives import (
     scripts_run,
 )
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 
 def uses(lock: Acquirable) -> list[Callable[[Any], Awaitable[object]]]:
     return [lock.adopt, lock.touch, lock.drop]

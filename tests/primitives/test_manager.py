@@ -15,8 +15,7 @@ from tests.support.kinds import complete
 from tests.support.primitives import STEADY, queued, rows_where, until
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 
 async def open_connections(redis: Redis) -> list[int]:

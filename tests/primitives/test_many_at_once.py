@@ -20,8 +20,7 @@ from tests.support.kinds import complete
 from tests.support.primitives import queued, rows_where, until
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions", "no_rechecks")]
+pytestmark = pytest.mark.usefixtures("quick_sessions", "no_rechecks")
 
 MANY = 170
 """More than three scripts hand over to."""

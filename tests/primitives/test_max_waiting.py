@@ -26,8 +26,7 @@ from tests.support.heard import hearing
 from tests.support.lateness import bounded
 from tests.support.primitives import Make, as_a_stranger, each_with_a_queue, every_row_with_a_queue, queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 T = TypeVar("T")
 

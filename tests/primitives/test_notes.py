@@ -26,9 +26,6 @@ from tests.support.heard import hearing
 from tests.support.inside import record_sent
 from tests.support.primitives import Make, as_a_stranger, every_row, exclusive_rows, queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 KNOWN_AFTER = 0.65
 """Seconds after which a lease or wait of half a second is known."""
 

@@ -25,8 +25,6 @@ from tests.support.clients import client_at
 from tests.support.kinds import KINDS, Kind, complete
 from tests.support.primitives import EVERY_ROW, ROWS, Make, Row, as_a_stranger, every_row
 
-pytest_plugins = ["tests.support.table"]
-
 NOBODY = Redis(port=1)
 """A client of a port at which nothing listens. Tests without a loop could not ask it anyway."""
 
@@ -159,7 +157,6 @@ DEFAULTS = {
 
 
 @every_row
-@pytest.mark.asyncio
 async def test_a_call_waits_and_a_lease_is_renewed_for_a_timedelta(make: Make) -> None:
     leases = await make.fill()
     other: Any = make()
@@ -183,7 +180,6 @@ async def enter(block: AbstractAsyncContextManager[Lease]) -> None:
         pass
 
 
-@pytest.mark.asyncio
 async def test_an_upgrade_waits_and_a_value_lasts_for_a_timedelta(client: Redis, quick_sessions: None) -> None:
     rw, stock = RWLock(client, "catalogue"), Versioned(client, "stock:42", expire=timedelta(minutes=1))
     reader = await rw.read.acquire()
@@ -263,7 +259,6 @@ def test_one_object_serves_one_event_loop_after_another(row: Row, redis_url: str
     assert asyncio.run(use()) < asyncio.run(use())
 
 
-@pytest.mark.asyncio
 async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
     semaphore = Semaphore(NOBODY, "orders", 3)
     for call in (
@@ -277,7 +272,6 @@ async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
             await call
 
 
-@pytest.mark.asyncio
 async def test_a_bad_ttl_of_a_renewal_is_an_error_and_changes_nothing(make: Make) -> None:
     async with make(ttl=5) as lease:
         for bad in (0, 0.099, timedelta(0), timedelta.max, *OUT_OF_RANGE):

@@ -15,9 +15,6 @@ from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
 from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import SHORT, SOON, Acquirable, Make, as_a_stranger, free, not_reentrant
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 T = TypeVar("T")
 
 Work = Callable[[], Awaitable[None]]

@@ -14,8 +14,7 @@ from aiolocks import AcquireTimeoutError, Lease, QuorumError, Redlock
 from tests.support.primitives import EVERY_ROW, Row
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+pytestmark = pytest.mark.redis
 
 EVER = 10**6
 """Seconds of uptime that no server of a test has."""

@@ -24,8 +24,7 @@ from aiolocks import (
 from tests.support.kinds import complete, kinds_where
 from tests.support.primitives import Make
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 NOBODY = Redis(port=1)
 

@@ -32,8 +32,7 @@ from tests.support.primitives import ROWS, SOON, Acquirable, Row, as_a_stranger,
 from tests.support.secrets import PASSWORD, Ear, listening
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.rest]
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 USUAL = [row for row in ROWS if row.queue]
 WITH_A_QUEUE = [row for row in USUAL if row.places == 1 and not row.composed]

@@ -35,8 +35,6 @@ from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, complete, kinds_where
 
-pytest_plugins = ["tests.support.table"]
-
 WORKS = ""
 OWN = "Python says it in its own words"
 
@@ -206,7 +204,6 @@ def test_what_does_not_exist_names_what_does_and_the_rest_is_an_error_all_the_sa
     assert answer.startswith("ImportError") == code.startswith("from ") if shown == OWN else shown in answer
 
 
-@pytest.mark.asyncio
 async def test_what_works_elsewhere_works(client: Redis, quick_sessions: None) -> None:
     for code, shown in INSTINCT.items():
         if shown == WORKS:

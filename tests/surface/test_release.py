@@ -22,7 +22,7 @@ from tests.support.servers import RedisServer
 from tests.support.workers import environment
 from tests.surface.commands import Command
 
-pytestmark = [pytest.mark.redis, pytest.mark.asyncio, pytest.mark.leaves_residue]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_residue]
 
 
 @pytest_asyncio.fixture

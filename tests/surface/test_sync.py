@@ -554,7 +554,6 @@ def test_a_call_of_a_signal_handler_is_an_error_and_no_deadlock(locks: LockManag
     assert lease.release()
 
 
-@pytest.mark.asyncio
 async def test_a_call_from_a_running_loop_is_refused_with_the_class_to_use_there(locks: LockManager) -> None:
     lease = await asyncio.to_thread(locks.lock("a").acquire)
     calls: list[tuple[Callable[[], object], str]] = [

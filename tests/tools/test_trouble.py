@@ -14,7 +14,6 @@ from tests.support.heard import hearing
 from tests.support.network import until
 from tests.support.primitives import as_a_stranger, queued
 
-pytestmark = pytest.mark.asyncio
 pytest_plugins = ["aiolocks.testing.plugin"]
 
 
