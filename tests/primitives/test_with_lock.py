@@ -9,18 +9,8 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import (
-    AcquireTimeoutError,
-    HierarchicalLock,
-    Lock,
-    LockManager,
-    MultiLock,
-    RLock,
-    RWLock,
-    Semaphore,
-    Versioned,
-    with_lock,
-)
+import aiolocks
+from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, RLock, RWLock, Semaphore, Versioned, with_lock
 from tests.support.kinds import complete, kinds_where
 from tests.support.primitives import Make
 
@@ -145,7 +135,7 @@ async def test_a_managers_defaults_count_and_options_override_them(make: Make) -
 
     @with_lock(locks, "a", ttl=5)
     async def work() -> list[bytes]:
-        with pytest.raises(AcquireTimeoutError):
+        with pytest.raises(aiolocks.AcquireTimeoutError):
             await asyncio.create_task(again())
         return [key async for key in make.client.scan_iter("app:*")]
 

@@ -16,20 +16,7 @@ import pytest
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import (
-    Election,
-    HierarchicalLock,
-    Lease,
-    Lock,
-    LockManager,
-    MultiLock,
-    Once,
-    Redlock,
-    RLock,
-    RWLock,
-    Semaphore,
-    Versioned,
-)
+from aiolocks import HierarchicalLock, Lease, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
 from aiolocks._core import hints
 from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
@@ -265,8 +252,8 @@ def test_a_misplaced_argument_is_not_shown_as_it_may_be_a_token() -> None:
 
 THINGS: list[Any] = [
     LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
-    Election(NOBODY, "scheduler"),
-    Once(NOBODY, "rates", keep=1),
+    aiolocks.Election(NOBODY, "scheduler"),
+    aiolocks.Once(NOBODY, "rates", keep=1),
     *complete(
         {
             "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
@@ -357,7 +344,7 @@ def test_a_primitive_can_be_copied(thing: Any) -> None:
     assert type(copy.copy(thing)) is type(thing)
 
 
-@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned, Election, Once])
+@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned, aiolocks.Election, aiolocks.Once])
 def test_a_mock_has_what_there_is_and_nothing_else(kind: type) -> None:
     for mock in (Mock(spec=kind), create_autospec(kind, instance=True)):
         public = {name for name in dir(kind) if not name.startswith("_")}
