@@ -202,9 +202,7 @@ async def crashed(lock: Acquirable) -> None:
 
 
 async def dropped(lock: Acquirable) -> None:
-    task = as_a_stranger(lock.acquire())
-    while not task.done():
-        await asyncio.sleep(0.001)
+    await asyncio.wait([as_a_stranger(lock.acquire())])
 
 
 async def fail() -> None:

@@ -25,12 +25,6 @@ SLACK = 5.0
 with_a_queue = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.queue], ids=str)
 
 
-@pytest.fixture
-def row(request: pytest.FixtureRequest) -> Row:
-    assert isinstance(request.param, Row)
-    return request.param
-
-
 @pytest_asyncio.fixture
 async def client(one_server: RedisServer, quick_sessions: None) -> AsyncIterator[Redis]:
     """A client of the session's server. (With a Cluster, asking for an uptime is an error.)"""
