@@ -33,12 +33,9 @@ def state_of(pool: Any) -> dict[str, object]:
     """Return what a pool was told and what it has."""
     free, in_use = pool_connections(pool)
     return {
-        "settings": dict(pool.connection_kwargs),
-        "class": pool.connection_class,
-        "most": pool.max_connections,
-        "free": len(free),
-        "in use": len(in_use),
-    }
+        "settings": dict(pool.connection_kwargs), "class": pool.connection_class, "most": pool.max_connections,
+        "free": len(free), "in use": len(in_use),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("make", CLIENTS.values(), ids=CLIENTS)

@@ -24,13 +24,10 @@ async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_se
     own_server.kill()
     async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as client:
         for asking in (
-            Lock(client, "down").acquire,
-            Lock(client, "down").try_acquire,
-            Semaphore(client, "down", 3).acquire,
-            Semaphore(client, "down", 3).try_acquire,
-            Lock(client, "down").locked,
+            Lock(client, "down").acquire, Lock(client, "down").try_acquire, Semaphore(client, "down", 3).acquire,
+            Semaphore(client, "down", 3).try_acquire, Lock(client, "down").locked,
             Semaphore(client, "down", 3).statistics,
-        ):
+        ):  # fmt: skip
             async with in_time(SLACK * 0.15):
                 result, _ = await outcome_of(asking)
             assert isinstance(result, UNREACHABLE), asking

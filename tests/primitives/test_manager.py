@@ -94,19 +94,14 @@ async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: R
 MADE: dict[str, Callable[[LockManager], Any]] = {
     "lock with a timeout": lambda locks: locks.lock("orders", acquire_timeout=60),
     "upgradeable": lambda locks: locks.rwlock("orders").upgradeable,
-    **complete(
-        {
-            "lock": lambda locks: locks.lock("orders"),
-            "rlock": lambda locks: locks.rlock("orders"),
-            "read lock": lambda locks: locks.rwlock("orders").read,
-            "write lock": lambda locks: locks.rwlock("orders").write,
-            "semaphore": lambda locks: locks.semaphore("orders", 1),
-            "multilock": lambda locks: locks.multilock(["orders", "stock"]),
-            "row of a table": lambda locks: locks.hierarchical("orders/42").write,
-        },
-        rows_where(lambda kind: bool(kind.method)),
-    ),
-}
+    **complete({
+        "lock": lambda locks: locks.lock("orders"), "rlock": lambda locks: locks.rlock("orders"),
+        "read lock": lambda locks: locks.rwlock("orders").read, "semaphore": lambda locks: locks.semaphore("orders", 1),
+        "write lock": lambda locks: locks.rwlock("orders").write,
+        "multilock": lambda locks: locks.multilock(["orders", "stock"]),
+        "row of a table": lambda locks: locks.hierarchical("orders/42").write,
+    }, rows_where(lambda kind: bool(kind.method))),
+}  # fmt: skip
 """What is acquired of a manager, by kind."""
 
 every_kind = pytest.mark.parametrize("kind", list(MADE))

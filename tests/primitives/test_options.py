@@ -32,13 +32,10 @@ Constructor = Callable[..., object]
 
 LEASED = [kind for kind in KINDS if kind.leased]
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = complete(
-    {
-        "hierarchy": ("a/b",), "lock": ("a",), "multilock": (["a"],), "redlock": ("a",), "rlock": ("a",),
-        "rwlock": ("a",), "semaphore": ("a", 1), "versioned": ("a",),
-    },
-    [kind.name for kind in KINDS],
-)  # fmt: skip
+ARGUMENTS: dict[str, tuple[Any, ...]] = complete({
+    "hierarchy": ("a/b",), "lock": ("a",), "multilock": (["a"],), "redlock": ("a",), "rlock": ("a",), "rwlock": ("a",),
+    "semaphore": ("a", 1), "versioned": ("a",),
+}, [kind.name for kind in KINDS])  # fmt: skip
 """What a constructor takes behind the client, by kind."""
 
 
@@ -95,20 +92,14 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
 ]
 
 INSTEAD = {
-    "timeout": ["ttl", "acquire_timeout"],
-    "blocking_timeout": ["acquire_timeout"],
-    "blocking": ["try_acquire"],
-    "sleep": ["needs none"],
-    "thread_local": ["needs none"],
-}
+    "timeout": ["ttl", "acquire_timeout"], "blocking_timeout": ["acquire_timeout"], "blocking": ["try_acquire"],
+    "sleep": ["needs none"], "thread_local": ["needs none"],
+}  # fmt: skip
 
 BAD_NAMES: list[tuple[object, type[Exception]]] = [
-    ("", ValueError),
-    ("n" * 1025, ValueError),
-    ("é" * 513, ValueError),
-    ("\ud800", ValueError),
+    ("", ValueError), ("n" * 1025, ValueError), ("é" * 513, ValueError), ("\ud800", ValueError),
     *[(value, TypeError) for value in [None, b"orders", 42, ["orders"]]],
-]
+]  # fmt: skip
 
 
 @every_constructor
@@ -214,14 +205,11 @@ def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) 
 def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> None:
     of_one_name = [kind for kind in KINDS if ARGUMENTS[kind.name] in [("a",), ("a/b",)] if not kind.quorum]
     mistakes: list[tuple[object, str]] = [
-        ("orders", "client goes first, then the name"),
-        (["orders"], "client goes first, then the name"),
-        ("redis://:secret@localhost", "LockManager.from_url"),
-        (LockManager(NOBODY), r"manager\.lock\("),
-        (Redis, "not the class"),
-        (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
+        ("orders", "client goes first, then the name"), (["orders"], "client goes first, then the name"),
+        ("redis://:secret@localhost", "LockManager.from_url"), (LockManager(NOBODY), r"manager\.lock\("),
+        (Redis, "not the class"), (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
         ([NOBODY], "only a Redlock has several"),
-    ]
+    ]  # fmt: skip
     for primitive in map(class_of, of_one_name):
         for wrong, says in mistakes:
             with pytest.raises(TypeError, match=says) as caught:

@@ -315,17 +315,11 @@ async def test_when_a_hosted_server_does_not_know_a_command(scene: Scene, server
 async def test_when_a_url_cannot_be_read(scene: Scene) -> None:
     password = quote(PASSWORD, safe="")
     for url in (
-        f"redis://:{PASSWORD}@localhost",
-        f"redis://user:{PASSWORD}@localhost:6379/0",
-        f"redis://:{password}@localhost:port",
-        f"redis://:{password}@[localhost",
-        f"http://:{password}@localhost",
-        f"memory://:{password}@name",
-        "memory://s3same\N{ACCOUNT OF}@name",
-        "redis://:s3same\N{ACCOUNT OF}@name",
-        f"redis://:{password}@localhost?db=x",
-        f"redis://:{password}@localhost?socket_timeout=x",
-    ):
+        f"redis://:{PASSWORD}@localhost", f"redis://user:{PASSWORD}@localhost:6379/0",
+        f"redis://:{password}@localhost:port", f"redis://:{password}@[localhost", f"http://:{password}@localhost",
+        f"memory://:{password}@name", "memory://s3same\N{ACCOUNT OF}@name", "redis://:s3same\N{ACCOUNT OF}@name",
+        f"redis://:{password}@localhost?db=x", f"redis://:{password}@localhost?socket_timeout=x",
+    ):  # fmt: skip
         try:
             manager = LockManager.from_url(url)
         except (ValueError, TypeError) as error:

@@ -197,21 +197,12 @@ async def test_what_works_elsewhere_works(client: Redis, quick_sessions: None) -
             await tried(code, names_around(client))
 
 
-@one_by_one(
-    "kind, name, offered",
-    complete(
-        {
-            "lock": (Lock, "orders", {"replicas", "track"}),
-            "rlock": (RLock, "orders", {"replicas", "track"}),
-            "rwlock": (RWLock, "orders", {"replicas", "track"}),
-            "multilock": (MultiLock, ["orders"], {"replicas", "track"}),
-            "hierarchy": (HierarchicalLock, "shop/orders", {"replicas"}),
-            "semaphore": (Semaphore, "scraper", {"limit", "replicas"}),
-            "redlock": (Redlock, "orders", set()),
-        },
-        kinds_where(),
-    ).values(),
-)
+@one_by_one("kind, name, offered", complete({
+    "lock": (Lock, "orders", {"replicas", "track"}), "rlock": (RLock, "orders", {"replicas", "track"}),
+    "rwlock": (RWLock, "orders", {"replicas", "track"}), "multilock": (MultiLock, ["orders"], {"replicas", "track"}),
+    "hierarchy": (HierarchicalLock, "shop/orders", {"replicas"}), "redlock": (Redlock, "orders", set()),
+    "semaphore": (Semaphore, "scraper", {"limit", "replicas"}),
+}, kinds_where()).values())  # fmt: skip
 def test_a_class_offers_its_own_options_and_no_others(kind: Any, name: object, offered: set[str]) -> None:
     with pytest.raises(TypeError, match="tll") as caught:
         kind([NOBODY] if kind is Redlock else NOBODY, name, tll=5)
@@ -252,17 +243,13 @@ def test_a_misplaced_argument_is_not_shown_as_it_may_be_a_token() -> None:
 
 THINGS: list[Any] = [
     LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
-    aiolocks.Election(NOBODY, "scheduler"),
-    aiolocks.Once(NOBODY, "rates", keep=1),
-    *complete(
-        {
-            "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
-            "multilock": MultiLock(NOBODY, ["orders"]), "redlock": Redlock([NOBODY], "orders"),
-            "rlock": RLock(NOBODY, "orders"), "rwlock": RWLock(NOBODY, "orders"),
-            "semaphore": Semaphore(NOBODY, "orders", 3), "versioned": Versioned(NOBODY, "stock"),
-        },
-        [kind.name for kind in KINDS],
-    ).values(),
+    aiolocks.Election(NOBODY, "scheduler"), aiolocks.Once(NOBODY, "rates", keep=1),
+    *complete({
+        "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
+        "multilock": MultiLock(NOBODY, ["orders"]), "redlock": Redlock([NOBODY], "orders"),
+        "rlock": RLock(NOBODY, "orders"), "rwlock": RWLock(NOBODY, "orders"),
+        "semaphore": Semaphore(NOBODY, "orders", 3), "versioned": Versioned(NOBODY, "stock"),
+    }, [kind.name for kind in KINDS]).values(),
 ]  # fmt: skip
 
 

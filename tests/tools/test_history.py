@@ -106,11 +106,8 @@ def test_c3_names_what_contradicts_each_other() -> None:
 
 
 LATER_WITH_A_SMALLER_TOKEN = [
-    acquired(1, 1, 11, asked=0),
-    ended(2, 1, 11),
-    acquired(4, 2, 10, asked=3),
-    ended(5, 2, 10),
-]
+    acquired(1, 1, 11, asked=0), ended(2, 1, 11), acquired(4, 2, 10, asked=3), ended(5, 2, 10),
+]  # fmt: skip
 SIDE_BY_SIDE = [acquired(1, 1, 10, asked=0), acquired(2, 2, 11, asked=0), ended(3, 1, 10), ended(4, 2, 11)]
 TWO, END, ONE = acquired(1, 1, 10, asked=0, permits=2), ended(3, 1, 10), acquired(2, 2, 11, asked=0)
 ONE_OF_TWO, SECOND = acquired(1, 1, 10, asked=0), acquired(4, 2, 11, asked=2)
