@@ -7,6 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import ExitStack
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
 from aiolocks.testing import FaultProxy
-from tests.support import bytecode, clients, in_memory, lateness, parts, seeds, virtual
+from tests.support import bytecode, clients, in_memory, lateness, parts, seeds, table, virtual
 from tests.support.clusters import ClusterSet
 from tests.support.inside import forget_declarations
 from tests.support.leftovers import Leftovers, empty, tasks_beyond, wait_until_none
@@ -29,6 +30,8 @@ metadata.version = functools.cache(metadata.version)
 
 in_memory.compile_once()
 
+UNIT = Path(__file__).parent / "unit"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parts.add_option(parser)
@@ -37,9 +40,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     bytecode.keep()
     bytecode.compile_once(config)
-    for plugin in (lateness, parts, seeds, virtual):
+    for plugin in (lateness, parts, seeds, table, virtual):
         config.pluginmanager.register(plugin)
     config.addinivalue_line("markers", "leaves_residue: keys may stay in Redis after this test")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> None:
+    """Mark each asynchronous test `asyncio`, except in `unit/`: there only tests that bear it run on a real loop."""
+    if name.startswith("test_") and inspect.iscoroutinefunction(obj) and UNIT not in collector.path.parents:
+        pytest.mark.asyncio(obj)
 
 
 @pytest.hookimpl(wrapper=True)

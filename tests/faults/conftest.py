@@ -15,6 +15,12 @@ from tests.support.clusters import ClusterSet
 from tests.support.servers import RedisServer
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All tests of this folder break a server, a connection or a process."""
+    item.add_marker("redis")
+    item.add_marker("faults")
+
+
 @pytest_asyncio.fixture
 async def client(proxy: FaultProxy) -> AsyncIterator[Redis]:
     """A client through the proxy that retries."""

@@ -2,14 +2,11 @@
 
 import asyncio
 
-import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock
 from tests.support.inside import link_of
 from tests.support.servers import RedisServer
-
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 TASKS = 8000
 """More than the buffers of a unix socket take, at some 400 bytes each."""

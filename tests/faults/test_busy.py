@@ -22,8 +22,6 @@ from tests.support.primitives import queued
 from tests.support.replicas import replicated
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
 RUNS = 1.5
 """Seconds that the script takes."""
 

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 
 import anyio
-import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lease, Lock, Semaphore
@@ -19,8 +18,6 @@ from tests.support import seeds
 from tests.support.inside import State, state_of
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.servers import RedisServer
-
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 DELAY = 0.2
 """Seconds that requests through the proxy are under way."""

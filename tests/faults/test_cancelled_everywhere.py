@@ -11,8 +11,6 @@ from aiolocks import Lock, Semaphore
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import wait_until_only_residue
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 Program = Callable[[Lock | Semaphore], Coroutine[None, None, bool]]
 
 TTL = 5.0

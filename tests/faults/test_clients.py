@@ -12,8 +12,6 @@ from aiolocks import Lock, Semaphore
 from tests.support.inside import pool_connections, sessions_here
 from tests.support.primitives import queued
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 CLIENTS: dict[str, Callable[[str], Redis]] = {
     "one connection": lambda url: Redis.from_pool(BlockingConnectionPool.from_url(url, max_connections=1, timeout=0.5)),
     "RESP2": lambda url: Redis.from_url(url, protocol=2),
@@ -35,12 +33,9 @@ def state_of(pool: Any) -> dict[str, object]:
     """Return what a pool was told and what it has."""
     free, in_use = pool_connections(pool)
     return {
-        "settings": dict(pool.connection_kwargs),
-        "class": pool.connection_class,
-        "most": pool.max_connections,
-        "free": len(free),
-        "in use": len(in_use),
-    }
+        "settings": dict(pool.connection_kwargs), "class": pool.connection_class, "most": pool.max_connections,
+        "free": len(free), "in use": len(in_use),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("make", CLIENTS.values(), ids=CLIENTS)

@@ -23,9 +23,6 @@ from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.servers import find_binary, version_of
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
-
 SHORT = 2.4
 """TTL of a lease that must have been renewed while a slot was open."""
 

@@ -18,8 +18,6 @@ from tests.support.inside import pool_connections
 from tests.support.lateness import SLACK, assert_within
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 
 async def repeatedly(act: Callable[[], Awaitable[object]], pause: float, seconds: float) -> int:
     """Do it again and again; return how often."""

@@ -18,8 +18,6 @@ from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
 from tests.support.workers import Worker, holding, spawn
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 TTL = 1.0
 
 Start = Callable[..., Worker]

@@ -13,8 +13,6 @@ from tests.faults.support.kinds import Kind, make
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued, until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 
 @pytest.mark.parametrize("kind", [Lock, Semaphore])
 async def test_a_body_cut_off_from_redis_ends_before_another_caller_can_have_the_name(

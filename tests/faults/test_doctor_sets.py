@@ -15,8 +15,6 @@ from tests.support.leftovers import Leftovers
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, find_binary, version_of
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterSet]:
@@ -41,13 +39,9 @@ def test_a_clock_that_was_stepped_is_seen_and_judged_by_the_ttl(
 ) -> None:
     server = servers(environment=clock.environment)
     for ahead, verdict, ttl in (
-        (0, "ok", 30),
-        (2, "warning", 30),
-        (2, "danger", 1),
-        (60, "danger", 30),
-        (60, "warning", 300),
+        (0, "ok", 30), (2, "warning", 30), (2, "danger", 1), (60, "danger", 30), (60, "warning", 300),
         (-60, "danger", 30),
-    ):
+    ):  # fmt: skip
         clock.step(ahead - clock.ahead)
         status, found = examined(server.url, capsys, "--ttl", str(ttl))
         [check] = [finding for finding in found if finding["check"] == "clock"]

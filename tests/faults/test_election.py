@@ -14,13 +14,10 @@ from tests.support.lateness import SLACK, bounded, in_time
 from tests.support.network import until
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
 NAME = "scheduler"
 KEY = f"aiolocks:election:{{{NAME}}}"
 
 
-@pytest.mark.asyncio
 @pytest.mark.slow
 async def test_an_outage_of_ten_ttls_ends_no_candidate_and_is_one_line_for_each(
     own_server: RedisServer, caplog: pytest.LogCaptureFixture
@@ -49,7 +46,6 @@ async def test_an_outage_of_ten_ttls_ends_no_candidate_and_is_one_line_for_each(
     assert len(set(terms)) == len(terms) >= 2
 
 
-@pytest.mark.asyncio
 @pytest.mark.leaves_residue
 async def test_what_no_attempt_can_help_leaves_run(redis: Redis) -> None:
     await redis.rpush(KEY, "of another type")
@@ -58,7 +54,6 @@ async def test_what_no_attempt_can_help_leaves_run(redis: Redis) -> None:
     await redis.delete(KEY)
 
 
-@pytest.mark.asyncio
 async def test_changes_outlive_an_outage(own_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     async with Redis.from_url(own_server.url) as client:
         changes = Election(client, NAME, ttl=0.5).changes()

@@ -11,8 +11,6 @@ from aiolocks.cli import main
 from aiolocks.compat import RedisLock
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
 KEY = "aiolocks:lock:{orders}"
 GONE = b"abcdefghijk"
 """The id of a session that is gone."""

@@ -14,8 +14,6 @@ from aiolocks.compat import RedisLock
 from aiolocks.testing import FaultProxy
 from tests.support.primitives import rows_where
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 DELAY = 0.1
 """Seconds, each way."""
 

@@ -3,13 +3,10 @@
 import asyncio
 from typing import Any
 
-import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lease, Lock
 from tests.support.lateness import SLACK, in_time
-
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 
 async def _waiting(redis: Any, client: Redis) -> "tuple[asyncio.Task[Lease], bytes, bytes]":

@@ -11,8 +11,6 @@ from tests.support.servers import RedisServer
 from tests.support.workers import spawn
 
 pytestmark = [
-    pytest.mark.redis,
-    pytest.mark.faults,
     pytest.mark.parametrize("watchdog", ["task", "thread"]),
     pytest.mark.parametrize("kind", ["Lock", "Semaphore"]),
 ]

@@ -14,7 +14,7 @@ from tests.support.network import until_exists
 from tests.support.primitives import until
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, pytest.mark.leaves_residue]
+pytestmark = pytest.mark.leaves_residue
 
 
 @pytest_asyncio.fixture

@@ -11,8 +11,6 @@ from tests.faults.support.residue import wait_until_only_residue
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import queued
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 
 async def too_late(client: Redis, timeout: float) -> AcquireTimeoutError:
     with pytest.raises(AcquireTimeoutError) as caught:

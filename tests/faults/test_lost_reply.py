@@ -16,7 +16,7 @@ from tests.faults.support.residue import alive, wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import Acquirable, queued, rows_where
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, either_loss]
+pytestmark = either_loss
 
 LOCK_KEY = b"aiolocks:lock:{once}"
 

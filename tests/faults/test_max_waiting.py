@@ -12,7 +12,6 @@ from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import wait_until_only_residue
 from tests.support.primitives import queued
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 kinds = pytest.mark.parametrize("kind", [Lock, Semaphore])
 
 

@@ -15,8 +15,6 @@ from redis.exceptions import RedisError
 from aiolocks import AcquireTimeoutError, Lock, LockManager, RWLock, with_lock
 from tests.support.primitives import rows_where
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 TIMES = 100
 _numbers = itertools.count(10_000)
 
@@ -72,17 +70,11 @@ async def _given_up(client: Redis, name: str) -> None:
 
 
 USES: dict[str, Use] = {
-    **{row.id: _block(row.make) for row in rows_where().values()},
-    "both sides": _both_sides,
-    "by hand": _by_hand,
-    "LockManager": _block(lambda client, name: LockManager(client, ttl=20).lock(name)),
-    "with_lock": _decorated,
-    "wait_release=False": _block(lambda client, name: Lock(client, name, wait_release=False)),
-    "contended": _contended,
-    "in vain": _in_vain,
-    "given up": _given_up,
-    "asked about": lambda client, name: Lock(client, name).locked(),
-}
+    **{row.id: _block(row.make) for row in rows_where().values()}, "both sides": _both_sides, "by hand": _by_hand,
+    "LockManager": _block(lambda client, name: LockManager(client, ttl=20).lock(name)), "with_lock": _decorated,
+    "wait_release=False": _block(lambda client, name: Lock(client, name, wait_release=False)), "contended": _contended,
+    "in vain": _in_vain, "given up": _given_up, "asked about": lambda client, name: Lock(client, name).locked(),
+}  # fmt: skip
 
 
 @pytest.fixture

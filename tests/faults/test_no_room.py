@@ -15,10 +15,7 @@ from tests.faults.support.programs import printed
 from tests.support.lateness import SLACK, assert_within, in_time
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
 
-
-@pytest.mark.asyncio
 async def test_a_server_that_takes_no_more_clients_is_ridden_out(own_server: RedisServer) -> None:
     never = Retry(NoBackoff(), 0)
     async with (

@@ -17,8 +17,6 @@ from tests.support.network import client_of
 from tests.support.servers import RedisServer
 from tests.support.workers import spawn
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 NAME, TTL = "rates", 2.0
 
 

@@ -14,8 +14,6 @@ from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 TTL = 1.5
 
 

@@ -14,7 +14,7 @@ from aiolocks.compat import RedisLock
 from tests.support.lateness import SLACK, bounded, in_time
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, pytest.mark.leaves_residue]
+pytestmark = pytest.mark.leaves_residue
 
 WRONG_TYPE = r"WRONGTYPE|wrong kind"
 

@@ -17,8 +17,6 @@ from tests.support.inside import polling
 from tests.support.network import until
 from tests.support.primitives import queued
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 RIGHTS = (
     "on", ">secret", "~aiolocks:*", "+eval", "+evalsha", "+ping", "+time", "+publish", "+pubsub|numsub", "+@keyspace",
     "+@read", "+@write",

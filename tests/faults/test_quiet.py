@@ -15,8 +15,6 @@ from tests.faults.support.residue import wait_until_only_residue
 from tests.faults.support.suspended import WAYS as SUSPENDED
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
 without_uvloop = pytest.mark.skipif(not importlib.util.find_spec("uvloop"), reason="uvloop is not installed")
 before_eager_tasks = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
 

@@ -17,7 +17,7 @@ from tests.support.lateness import SLACK, TooLateError
 from tests.support.servers import RedisServer
 from tests.support.workers import Worker, spawn
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 PROCESSES, CALLERS = 3, 40
 

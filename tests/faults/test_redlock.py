@@ -17,8 +17,6 @@ from tests.support.leftovers import is_residue
 from tests.support.network import until
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
 TTL = 2.0
 
 

@@ -17,12 +17,7 @@ from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.redis,
-    pytest.mark.faults,
-    pytest.mark.parametrize("kind", [Lock, Semaphore]),
-]
+pytestmark = pytest.mark.parametrize("kind", [Lock, Semaphore])
 
 TTL = 1.5
 

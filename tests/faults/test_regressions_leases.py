@@ -9,8 +9,6 @@ from aiolocks import LeaseLostError, Lock
 from aiolocks.testing import FaultProxy
 from tests.support.network import until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 
 async def test_a_lease_that_another_holder_has_is_lost_though_the_first_release_could_not_leave(
     redis: Redis, proxy: FaultProxy

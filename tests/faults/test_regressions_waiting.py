@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import pytest
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
@@ -14,8 +13,6 @@ from tests.support.inside import forget_declarations
 from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
-
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 
 async def cancel(*tasks: asyncio.Task[Lease]) -> None:

@@ -15,8 +15,6 @@ from tests.support.lateness import measured_lag
 from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
 from tests.support.sentinels import SentinelSet
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
 LOSES: dict[str, Outage] = {"sentinel": "failed over", "cluster": "taken over"}
 """After which a grant of the last moment is lost (L3): the old primary hears of the new one up to a second later."""
 

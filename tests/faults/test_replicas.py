@@ -17,9 +17,6 @@ from tests.support.leftovers import Leftovers, tasks_beyond, wait_until_none
 from tests.support.primitives import EVERY_ROW, Row, free, queued
 from tests.support.replicas import Replicated, replicated
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
-
 each_kind = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.id != "redlock"], ids=str)
 """Of one server: a Redlock's are independent, and have no replicas."""
 

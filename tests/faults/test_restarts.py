@@ -14,12 +14,7 @@ from tests.faults.support.residue import wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.servers import RedisServer
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.redis,
-    pytest.mark.faults,
-    pytest.mark.parametrize("kind", [Lock, Semaphore]),
-]
+pytestmark = pytest.mark.parametrize("kind", [Lock, Semaphore])
 
 TTL = 1.5
 RETRY = 0.1

@@ -16,8 +16,6 @@ from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
 from tests.support.workers import ACQUIRED, holding, spawn
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 TTL = 1.5
 LONG = 20.0
 """Seconds of a TTL that no test waits for."""

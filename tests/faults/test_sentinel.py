@@ -14,8 +14,6 @@ from tests.faults.support.traffic import TTL, key_of, renewed
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.sentinels import SentinelSet
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
 SHORT = 3.0
 """TTL where a lease is to end."""
 

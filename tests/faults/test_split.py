@@ -15,8 +15,6 @@ from aiolocks.testing import FaultProxy
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.sentinels import SERVICE, SentinelSet
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
 TTL = 3.0
 
 INSIDE = "inside"

@@ -19,8 +19,6 @@ from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 TTL = 0.6
 STALL = 2 * TTL
 

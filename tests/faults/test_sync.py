@@ -13,8 +13,6 @@ from tests.faults.support.programs import printed
 from tests.support.lateness import SLACK, assert_within
 from tests.support.workers import Worker, spawn
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
 TTL = 2.0
 
 HEAD = """

@@ -5,8 +5,6 @@ import pytest
 from tests.simulation.attached import ATTACHED
 from tests.support.teeth import try_them
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults]
-
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)

@@ -16,8 +16,6 @@ from tests.support.inside import block_loop
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import Acquirable, free, rows_where
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 SOON = 4.0
 """Seconds after which a request that was lost has had its second try, over a connection that works."""
 

@@ -17,8 +17,6 @@ from tests.support.primitives import until
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.asyncio]
-
 KEY = "aiolocks:lock:{orders}"
 SLOT = slot_of(KEY)
 

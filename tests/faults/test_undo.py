@@ -13,10 +13,8 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import retrying
 from tests.faults.support.residue import alive, wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within
-from tests.support.primitives import Acquirable, rows_where
+from tests.support.primitives import Acquirable, rows_where, until
 from tests.support.servers import RedisServer
-
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
 
 SOON = 2.0
 """Seconds after which an undo has had its second try, over a connection that works."""
@@ -84,8 +82,7 @@ async def test_an_acquire_that_is_cancelled_while_its_grant_gets_lost_holds_noth
 ) -> None:
     proxy.drop_next_reply(LOST, "black_hole")
     asking = asyncio.create_task(KINDS[kind].make(client, NAME, ttl=30).acquire())
-    while not await alive(redis):
-        await asyncio.sleep(0.002)
+    await until(lambda: alive(redis))
     await cancelled(asking)
     await wait_until_only_residue(redis, within=SOON)
 
@@ -124,8 +121,7 @@ async def test_the_undo_of_a_request_answered_too_late_keeps_the_session_no_long
         assert await client.ping()
         proxy.delay_replies = 0.15
         asking = asyncio.create_task(Lock(client, NAME, ttl=ttl).acquire())
-        while not await alive(redis):
-            await asyncio.sleep(0.01)
+        await until(lambda: alive(redis))
         proxy.black_hole = "requests"
         given_up_at = time.monotonic()
         await cancelled(asking)

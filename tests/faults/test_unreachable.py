@@ -16,8 +16,6 @@ from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 GRACE = 1.0
 """Seconds that an acquire which failed waits for its undo, beyond its timeout."""
 
@@ -26,13 +24,10 @@ async def test_a_client_without_retries_learns_at_once_that_redis_is_down(own_se
     own_server.kill()
     async with Redis.from_url(own_server.url, retry=Retry(NoBackoff(), 0)) as client:
         for asking in (
-            Lock(client, "down").acquire,
-            Lock(client, "down").try_acquire,
-            Semaphore(client, "down", 3).acquire,
-            Semaphore(client, "down", 3).try_acquire,
-            Lock(client, "down").locked,
+            Lock(client, "down").acquire, Lock(client, "down").try_acquire, Semaphore(client, "down", 3).acquire,
+            Semaphore(client, "down", 3).try_acquire, Lock(client, "down").locked,
             Semaphore(client, "down", 3).statistics,
-        ):
+        ):  # fmt: skip
             async with in_time(SLACK * 0.15):
                 result, _ = await outcome_of(asking)
             assert isinstance(result, UNREACHABLE), asking

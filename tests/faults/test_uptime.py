@@ -11,8 +11,6 @@ from aiolocks import Lease, Lock, QuorumError, Redlock
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 TTL = 2
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
@@ -11,7 +10,7 @@ from aiolocks import Versioned
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import Loss, either_loss, retrying
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults, either_loss]
+pytestmark = either_loss
 
 KEY = "test:stock"
 

@@ -11,9 +11,6 @@ from tests.support.inside import count_busy_turns, stay_awake_for
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
-
 Turns = Callable[[], int]
 
 

@@ -14,8 +14,6 @@ from tests.support.inside import limit_unawaited
 from tests.support.network import until
 from tests.support.primitives import free, one_of_each_family, rows_where
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.faults]
-
 MANY = 50
 """Times that what may go wrong is tried."""
 

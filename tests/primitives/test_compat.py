@@ -22,7 +22,7 @@ from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import until
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
+pytestmark = pytest.mark.redis
 
 
 one_server = pytest.mark.skipif(CHOSEN != "", reason="makes a client of its own, of one server")

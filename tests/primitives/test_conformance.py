@@ -11,24 +11,10 @@ from typing import Any
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease
+from tests.support import primitives
 from tests.support.lateness import SLACK, bounded, in_time
 from tests.support.of_asyncio import and_of_asyncio
-from tests.support.primitives import (
-    EVERY_ROW,
-    ROWS,
-    SOON,
-    WITH_A_QUEUE,
-    Acquirable,
-    Make,
-    as_a_stranger,
-    every_row,
-    every_row_with_a_queue,
-    limited_rows_with_a_queue,
-    queued,
-)
-
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
+from tests.support.primitives import ROWS, SOON, WITH_A_QUEUE, Acquirable, Make, as_a_stranger, every_row, queued
 
 Ask = Callable[[Acquirable, float | None], Coroutine[Any, Any, None]]
 
@@ -92,7 +78,7 @@ async def test_no_more_tasks_are_inside_at_once_than_there_are_places(make: Make
 
 
 @pytest.mark.core
-@and_of_asyncio(row for row in EVERY_ROW if row.queue)
+@and_of_asyncio(row for row in primitives.EVERY_ROW if row.queue)
 async def test_waiters_of_a_process_are_granted_in_the_order_of_asking(make: Make) -> None:
     lock, holders = make(), await make.fill()
     granted: list[tuple[int, int]] = []
@@ -177,7 +163,7 @@ async def test_try_acquire_gives_a_lease_while_a_place_is_free_and_then_none(mak
         assert await lease.release()
 
 
-@limited_rows_with_a_queue
+@primitives.limited_rows_with_a_queue
 async def test_try_acquire_never_passes_a_waiter(make: Make) -> None:
     holder, *others = await make.fill()
     waiter = asyncio.create_task(make().acquire())
@@ -202,7 +188,7 @@ async def test_locked_says_whether_all_places_are_taken(make: Make) -> None:
     assert seen == [*free, True, *free]
 
 
-@every_row_with_a_queue
+@primitives.every_row_with_a_queue
 async def test_statistics_count_holders_and_waiters(make: Make) -> None:
     leases = await make.fill()
     waiter = asyncio.create_task(make().acquire())

@@ -8,22 +8,9 @@ from typing import Any
 import pytest
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
+from tests.support import primitives
 from tests.support.of_asyncio import and_of_asyncio
-from tests.support.primitives import (
-    ROWS,
-    SHORT,
-    SOON,
-    Acquirable,
-    Make,
-    as_a_stranger,
-    every_row,
-    exclusive_rows,
-    not_reentrant,
-    one_place_not_reentrant,
-)
-
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
+from tests.support.primitives import ROWS, SHORT, SOON, Acquirable, Make, as_a_stranger, every_row, not_reentrant
 
 
 async def enter_all(make: Make, stack: AsyncExitStack) -> list[Lease]:
@@ -62,7 +49,7 @@ async def test_a_task_that_would_wait_for_itself_gets_an_error_or_none(make: Mak
         assert all(lease.held for lease in leases)
 
 
-@one_place_not_reentrant
+@primitives.one_place_not_reentrant
 async def test_a_task_waits_like_any_other_unless_it_is_inside_the_block_itself(make: Make) -> None:
     lease = await make().acquire()
     with pytest.raises(AcquireTimeoutError):
@@ -105,7 +92,7 @@ async def test_tasks_that_share_one_object_never_interfere(make: Make) -> None:
     await asyncio.gather(*(work() for _ in range(6)))
 
 
-@exclusive_rows
+@primitives.exclusive_rows
 async def test_a_lapsed_lease_or_its_block_cannot_release_that_of_another_task_with_the_same_object(make: Make) -> None:
     lock = make(ttl=SHORT, max_hold=SHORT / 2)
     lapsed = await lock.acquire()

@@ -15,9 +15,6 @@ from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import BRIEF, SHORT, STEADY, Make, every_row, exclusive_rows, free
 from tests.support.virtual import clock
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 
 @exclusive_rows
 async def test_a_release_of_a_live_lease_says_true_and_any_other_says_false_and_does_no_harm(make: Make) -> None:

@@ -11,9 +11,6 @@ from tests.support.of_asyncio import and_of_asyncio
 from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make
 from tests.support.virtual import clock
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 LONG = 10
 """Seconds that a body would sleep if nobody stopped it."""
 

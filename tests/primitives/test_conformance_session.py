@@ -12,9 +12,6 @@ from aiolocks import AcquireTimeoutError, LeaseLostError
 from tests.support.inside import our_timers
 from tests.support.primitives import SHORT, SOON, Make, Row, as_a_stranger, exclusive_rows, until
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 
 @exclusive_rows
 async def test_nothing_of_ours_is_left_a_second_after_the_last_lease_and_waiter(

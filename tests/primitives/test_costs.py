@@ -13,8 +13,7 @@ from redis.asyncio import Redis
 from aiolocks import Lease, Lock, RLock, RWLock, Semaphore
 from tests.support.primitives import as_a_stranger
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("quick_sessions")]
 
 FEW, MANY = 100, 3_000
 

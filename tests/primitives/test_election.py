@@ -16,8 +16,7 @@ from aiolocks.testing import lose
 from tests.support.elections import Leading, running, waiting
 from tests.support.lateness import SLACK, bounded, in_time
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 NAME = "scheduler"
 NOBODY = Redis(port=1)

@@ -15,8 +15,6 @@ from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, LockError
 from tests.support.cases import one_by_one
 from tests.support.raising import every_error, fail, take, told
 
-pytest_plugins = ["tests.support.table"]
-
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -78,7 +76,6 @@ def test_an_error_comes_out_of_another_process(pool: ProcessPoolExecutor, number
     assert told(caught.value) == told(expected)
 
 
-@pytest.mark.asyncio
 async def test_a_busy_lock_is_an_ordinary_error_of_a_process_pool(
     redis: Redis, redis_url: str, pool: ProcessPoolExecutor, quick_sessions: None
 ) -> None:
@@ -93,7 +90,6 @@ async def test_a_busy_lock_is_an_ordinary_error_of_a_process_pool(
     await asyncio.get_running_loop().run_in_executor(pool, take, redis_url, "orders:42")
 
 
-@pytest.mark.asyncio
 async def test_the_error_of_a_lost_lease_can_be_sent_on(redis: Redis, quick_sessions: None) -> None:
     lease = await Lock(redis, "orders:42", ttl=5).acquire()
     await redis.flushdb()

@@ -11,10 +11,8 @@ import pytest
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from aiolocks.events import on_event
 from tests.support.heard import Heard, hearing
+from tests.support.network import until
 from tests.support.primitives import SHORT, SOON, STEADY, Make, as_a_stranger, each_with_a_queue, queued
-
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
 
 Watchdog = Literal["task", "thread"]
 both_watchdogs = pytest.mark.parametrize("watchdog", ["task", "thread"])
@@ -32,13 +30,6 @@ def heard() -> Iterator[Heard]:
         yield heard
     unsubscribe()
     assert threads == {threading.get_ident()}
-
-
-async def until(heard: Heard, kind: str) -> None:
-    """Wait until that has happened."""
-    async with asyncio.timeout(20):
-        while not heard.of(kind):
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -80,7 +71,7 @@ async def test_a_block_and_a_lease_by_hand_are_acquired_and_released(make: Make,
 async def test_a_lease_whose_release_is_not_awaited_is_released_when_that_is_answered(make: Make, heard: Heard) -> None:
     async with make(wait_release=False):
         pass
-    await until(heard, "released")
+    await until(lambda: bool(heard.of("released")))
     assert heard.kinds() == ["acquired", "released"]
 
 
@@ -110,7 +101,7 @@ async def test_a_waiter_waits_and_acquires(make: Make, heard: Heard) -> None:
     numbers = {event.acquisition for event in heard}
     heard.clear()
     waiter = as_a_stranger(make().acquire())
-    await until(heard, "waiting")
+    await until(lambda: bool(heard.of("waiting")))
     for lease in held:
         await lease.release()
     await (await waiter).release()
@@ -141,7 +132,7 @@ async def test_a_release_that_hands_over_in_this_process_says_so(make: Make, hea
 @both_watchdogs
 async def test_renewals_are_told(make: Make, heard: Heard, watchdog: Watchdog) -> None:
     async with make(ttl=STEADY, watchdog=watchdog) as lease:
-        await until(heard, "renewed")
+        await until(lambda: bool(heard.of("renewed")))
     of_one_lease(heard, lease, make)
     assert heard.kinds(*RENEWALS) == ["acquired", "released"]
     assert 0 < heard.of("renewed")[0].seconds < 15

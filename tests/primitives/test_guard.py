@@ -13,25 +13,16 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from aiolocks import HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, Semaphore
+from tests.support import primitives
 from tests.support.cases import the_rest_slow
 from tests.support.clients import CHOSEN, client_at
-from tests.support.primitives import (
-    SHORT,
-    Acquirable,
-    Make,
-    Row,
-    as_a_stranger,
-    every_row,
-    of_three_servers,
-    rows_where,
-)
+from tests.support.primitives import Acquirable, Make, Row, as_a_stranger, every_row, of_three_servers, rows_where
 from tests.support.servers import RedisServer
 
 LONGEST_RETRY = 60.0
 """Seconds within which a request may come again that was sent over a lost connection."""
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.leaves_residue]
+pytestmark = pytest.mark.leaves_residue
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +150,7 @@ async def test_all_shares_of_a_reentrant_lock_guard_by_the_one_lease(client: Red
         await inner.guard(("INCR", "{orders}:n"))
 
 
-@pytest.mark.parametrize("ttl", [SHORT, 600.0])
+@pytest.mark.parametrize("ttl", [primitives.SHORT, 600.0])
 async def test_what_was_answered_is_kept_for_as_long_as_its_request_may_come_again(make: Make, ttl: float) -> None:
     """However short the lease: after the record's end a request sent twice would be carried out twice."""
     async with make(ttl=ttl) as lease:

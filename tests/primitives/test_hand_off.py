@@ -9,29 +9,13 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostError, Lock, MultiLock, RLock, RWLock
-from tests.support import clients
+from tests.support import clients, primitives
 from tests.support.heard import hearing
 from tests.support.inside import secret_of
-from tests.support.primitives import (
-    EVERY_ROW,
-    SHORT,
-    Acquirable,
-    Make,
-    Row,
-    as_a_stranger,
-    exclusive_handed_on_rows,
-    free,
-    handed_on_rows,
-    queued,
-    rows_where,
-    scripts_run,
-)
-
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
+from tests.support.primitives import SHORT, Make, Row, exclusive_handed_on_rows, free, handed_on_rows, scripts_run
 
 
-def uses(lock: Acquirable) -> list[Callable[[Any], Awaitable[object]]]:
+def uses(lock: primitives.Acquirable) -> list[Callable[[Any], Awaitable[object]]]:
     return [lock.adopt, lock.touch, lock.drop]
 
 
@@ -60,8 +44,8 @@ async def test_another_process_goes_on_with_it(make: Make, stranger: Redis) -> N
 @exclusive_handed_on_rows
 async def test_no_waiter_comes_in_between(make: Make, stranger: Redis) -> None:
     lease = await make().acquire()
-    waiting = as_a_stranger(make(client=stranger).acquire())
-    await queued(make(), 1)
+    waiting = primitives.as_a_stranger(make(client=stranger).acquire())
+    await primitives.queued(make(), 1)
     text = await lease.hand_off()
     assert not waiting.done()
     adopted = await make(client=stranger).adopt(text)
@@ -162,7 +146,7 @@ async def test_a_bad_ttl_changes_nothing(make: Make) -> None:
 async def test_a_text_of_another_kind_name_or_prefix_is_refused(row: Row, make: Make, client: Redis) -> None:
     text = await (await make().acquire()).hand_off()
     others = [make("of another name"), make(prefix="other:")]
-    for other in rows_where(lambda kind: kind.handed_on and kind is not row.kind).values():
+    for other in primitives.rows_where(lambda kind: kind.handed_on and kind is not row.kind).values():
         others += [other.make(client, "orders"), other.make(client, "of another name")]
     assert len(others) > 10
     for use in (use for wrong in others for use in uses(wrong)):
@@ -274,12 +258,12 @@ async def test_min_hold_of_an_adopted_lease_counts_from_the_adoption(make: Make)
     text = await lease.hand_off()
     adopted = await make(min_hold=1.0).adopt(text)
     assert await adopted.release()
-    assert await as_a_stranger(make().try_acquire()) is None
+    assert await primitives.as_a_stranger(make().try_acquire()) is None
     await free(make())
     await make.take_away()
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY_ROW if not row.kind.handed_on], ids=str, indirect=True)
+@pytest.mark.parametrize("row", [row for row in primitives.EVERY_ROW if not row.kind.handed_on], ids=str, indirect=True)
 async def test_the_lease_of_a_redlock_stays_where_it_is(make: Make, client: Redis) -> None:
     lock = make()
     lease = await lock.acquire()

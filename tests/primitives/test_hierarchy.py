@@ -14,8 +14,7 @@ from aiolocks import HierarchicalLock, Lease
 from tests.support.cases import the_rest_slow
 from tests.support.primitives import queued, until
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 ROOT, TABLE, ROW, SIBLING = "shop", "shop/orders", "shop/orders/42", "shop/orders/43"
 ELSEWHERE = "shop/customers/1"

@@ -15,8 +15,7 @@ from tests.support.kinds import complete
 from tests.support.primitives import STEADY, queued, rows_where, until
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 
 async def open_connections(redis: Redis) -> list[int]:
@@ -95,19 +94,14 @@ async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: R
 MADE: dict[str, Callable[[LockManager], Any]] = {
     "lock with a timeout": lambda locks: locks.lock("orders", acquire_timeout=60),
     "upgradeable": lambda locks: locks.rwlock("orders").upgradeable,
-    **complete(
-        {
-            "lock": lambda locks: locks.lock("orders"),
-            "rlock": lambda locks: locks.rlock("orders"),
-            "read lock": lambda locks: locks.rwlock("orders").read,
-            "write lock": lambda locks: locks.rwlock("orders").write,
-            "semaphore": lambda locks: locks.semaphore("orders", 1),
-            "multilock": lambda locks: locks.multilock(["orders", "stock"]),
-            "row of a table": lambda locks: locks.hierarchical("orders/42").write,
-        },
-        rows_where(lambda kind: bool(kind.method)),
-    ),
-}
+    **complete({
+        "lock": lambda locks: locks.lock("orders"), "rlock": lambda locks: locks.rlock("orders"),
+        "read lock": lambda locks: locks.rwlock("orders").read, "semaphore": lambda locks: locks.semaphore("orders", 1),
+        "write lock": lambda locks: locks.rwlock("orders").write,
+        "multilock": lambda locks: locks.multilock(["orders", "stock"]),
+        "row of a table": lambda locks: locks.hierarchical("orders/42").write,
+    }, rows_where(lambda kind: bool(kind.method))),
+}  # fmt: skip
 """What is acquired of a manager, by kind."""
 
 every_kind = pytest.mark.parametrize("kind", list(MADE))

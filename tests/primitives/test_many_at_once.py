@@ -20,8 +20,7 @@ from tests.support.kinds import complete
 from tests.support.primitives import queued, rows_where, until
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions", "no_rechecks")]
+pytestmark = pytest.mark.usefixtures("quick_sessions", "no_rechecks")
 
 MANY = 170
 """More than three scripts hand over to."""
@@ -29,18 +28,12 @@ MANY = 170
 DEAD = 1_200
 """More than two scripts drop."""
 
-KINDS: dict[str, Callable[[Redis], Any]] = complete(
-    {
-        "lock": lambda client: Lock(client, "a"),
-        "rlock": lambda client: RLock(client, "a"),
-        "semaphore": lambda client: Semaphore(client, "a", 2),
-        "read lock": lambda client: RWLock(client, "a").read,
-        "write lock": lambda client: RWLock(client, "a").write,
-        "row of a table": lambda client: HierarchicalLock(client, "a").write,
-        "multilock": lambda client: MultiLock(client, ["a"]),
-    },
-    rows_where(lambda kind: kind.queued),
-)
+KINDS: dict[str, Callable[[Redis], Any]] = complete({
+    "lock": lambda client: Lock(client, "a"), "rlock": lambda client: RLock(client, "a"),
+    "semaphore": lambda client: Semaphore(client, "a", 2), "read lock": lambda client: RWLock(client, "a").read,
+    "write lock": lambda client: RWLock(client, "a").write, "multilock": lambda client: MultiLock(client, ["a"]),
+    "row of a table": lambda client: HierarchicalLock(client, "a").write,
+}, rows_where(lambda kind: kind.queued))  # fmt: skip
 
 
 def base(kind: str) -> str:

@@ -8,26 +8,13 @@ import pytest
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import (
-    AcquireTimeoutError,
-    HierarchicalLock,
-    Lock,
-    LockManager,
-    MultiLock,
-    Once,
-    QueueFullError,
-    Redlock,
-    RLock,
-    RWLock,
-    with_lock,
-)
+from aiolocks import HierarchicalLock, Lock, MultiLock, Once, QueueFullError, Redlock, RLock, RWLock, with_lock
 from aiolocks._core.kinds import KINDS, Kind
 from tests.support.heard import hearing
 from tests.support.lateness import bounded
 from tests.support.primitives import Make, as_a_stranger, each_with_a_queue, every_row_with_a_queue, queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 T = TypeVar("T")
 
@@ -60,7 +47,7 @@ async def test_who_finds_as_many_waiting_is_refused_and_leaves_nothing(make: Mak
         error = await refused(refuse)
         assert error.waiting in (0, 1, 2)
         assert (error.name, error.timeout) == (make.called("orders"), 0.0)
-        assert isinstance(error, AcquireTimeoutError)
+        assert isinstance(error, aiolocks.AcquireTimeoutError)
         assert error.retry_after is not None
         assert 0 < error.retry_after <= 30
         assert (f"full: {error.waiting} wait already" if error.waiting else "its queue has no room") in str(error)
@@ -168,7 +155,7 @@ async def test_a_refusal_is_a_time_out_for_those_who_listen(client: Redis) -> No
 
 
 async def test_a_managers_default_counts_where_there_is_a_queue(url: str) -> None:
-    async with LockManager.from_url(url, max_waiting=0) as locks:
+    async with aiolocks.LockManager.from_url(url, max_waiting=0) as locks:
         async with locks.lock("orders"):
             await refused(lambda: take(locks.lock("orders")))
             waiting = as_a_stranger(take(locks.lock("orders", max_waiting=1)))

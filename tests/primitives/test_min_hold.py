@@ -11,9 +11,6 @@ from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import Make, Row, as_a_stranger, exclusive_rows, free, limited_rows, queued
 from tests.support.virtual import clock
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 MIN = 1.0
 """Seconds."""
 

@@ -14,8 +14,6 @@ MOST_NAMES = 1_000
 MAX_WORDS = 4_000
 """Of all commands that one call guards."""
 
-pytest_plugins = ["tests.support.table"]
-
 
 def test_names_are_taken_once_each_and_in_one_order() -> None:
     lock = MultiLock(Redis(port=1), ["b", "a", "c", "b"])
@@ -35,7 +33,6 @@ def test_no_names_one_string_or_more_names_than_a_script_can_look_at_are_errors_
     assert len(MultiLock(Redis(port=1), names[1:] * 2).names) == MOST_NAMES
 
 
-@pytest.mark.asyncio
 @pytest.mark.usefixtures("quick_sessions")
 class TestOnEveryServer:
     """What needs one."""

@@ -9,25 +9,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import (
-    AcquireTimeoutError,
-    Election,
-    HierarchicalLock,
-    Lease,
-    Lock,
-    LockManager,
-    MultiLock,
-    Once,
-    QueueFullError,
-    Redlock,
-    RWLock,
-)
+import aiolocks
+from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, Lock, LockManager, MultiLock, Once, Redlock, RWLock
 from tests.support.heard import hearing
 from tests.support.inside import record_sent
 from tests.support.primitives import Make, as_a_stranger, every_row, exclusive_rows, queued
-
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
 
 KNOWN_AFTER = 0.65
 """Seconds after which a lease or wait of half a second is known."""
@@ -134,7 +120,7 @@ async def test_a_manager_has_a_note_for_all_and_a_call_another(client: Redis) ->
 
 
 async def test_loops_around_a_lease_have_notes(client: Redis) -> None:
-    election, once = Election(client, "a", note="leads"), Once(client, "b", keep=0, note="runs")
+    election, once = aiolocks.Election(client, "a", note="leads"), Once(client, "b", keep=0, note="runs")
     seen: list[set[str | None]] = []
 
     async def lead(lease: Lease) -> None:
@@ -286,7 +272,7 @@ async def test_a_wait_that_ends_before_its_time_is_asked_about_by_no_one(client:
     assert len(sent) == 2
     async with Lock(client, "a", ttl=60):
         full = as_a_stranger(lock.acquire(timeout=5, max_waiting=0))
-        with pytest.raises(QueueFullError) as caught:
+        with pytest.raises(aiolocks.QueueFullError) as caught:
             await full
         assert caught.value.holders is None
         waiting = as_a_stranger(lock.acquire(timeout=5))

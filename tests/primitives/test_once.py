@@ -23,8 +23,7 @@ from tests.support import network
 from tests.support.heard import hearing
 from tests.support.primitives import SOON, until
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 NAME = "rates"
 KEPT = f"aiolocks:once:{{{NAME}}}:kept"

@@ -25,8 +25,6 @@ from tests.support.clients import client_at
 from tests.support.kinds import KINDS, Kind, complete
 from tests.support.primitives import EVERY_ROW, ROWS, Make, Row, as_a_stranger, every_row
 
-pytest_plugins = ["tests.support.table"]
-
 NOBODY = Redis(port=1)
 """A client of a port at which nothing listens. Tests without a loop could not ask it anyway."""
 
@@ -34,13 +32,10 @@ Constructor = Callable[..., object]
 
 LEASED = [kind for kind in KINDS if kind.leased]
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = complete(
-    {
-        "hierarchy": ("a/b",), "lock": ("a",), "multilock": (["a"],), "redlock": ("a",), "rlock": ("a",),
-        "rwlock": ("a",), "semaphore": ("a", 1), "versioned": ("a",),
-    },
-    [kind.name for kind in KINDS],
-)  # fmt: skip
+ARGUMENTS: dict[str, tuple[Any, ...]] = complete({
+    "hierarchy": ("a/b",), "lock": ("a",), "multilock": (["a"],), "redlock": ("a",), "rlock": ("a",), "rwlock": ("a",),
+    "semaphore": ("a", 1), "versioned": ("a",),
+}, [kind.name for kind in KINDS])  # fmt: skip
 """What a constructor takes behind the client, by kind."""
 
 
@@ -97,20 +92,14 @@ BAD_OPTIONS: list[tuple[str, object, type[Exception]]] = [
 ]
 
 INSTEAD = {
-    "timeout": ["ttl", "acquire_timeout"],
-    "blocking_timeout": ["acquire_timeout"],
-    "blocking": ["try_acquire"],
-    "sleep": ["needs none"],
-    "thread_local": ["needs none"],
-}
+    "timeout": ["ttl", "acquire_timeout"], "blocking_timeout": ["acquire_timeout"], "blocking": ["try_acquire"],
+    "sleep": ["needs none"], "thread_local": ["needs none"],
+}  # fmt: skip
 
 BAD_NAMES: list[tuple[object, type[Exception]]] = [
-    ("", ValueError),
-    ("n" * 1025, ValueError),
-    ("é" * 513, ValueError),
-    ("\ud800", ValueError),
+    ("", ValueError), ("n" * 1025, ValueError), ("é" * 513, ValueError), ("\ud800", ValueError),
     *[(value, TypeError) for value in [None, b"orders", 42, ["orders"]]],
-]
+]  # fmt: skip
 
 
 @every_constructor
@@ -159,7 +148,6 @@ DEFAULTS = {
 
 
 @every_row
-@pytest.mark.asyncio
 async def test_a_call_waits_and_a_lease_is_renewed_for_a_timedelta(make: Make) -> None:
     leases = await make.fill()
     other: Any = make()
@@ -183,7 +171,6 @@ async def enter(block: AbstractAsyncContextManager[Lease]) -> None:
         pass
 
 
-@pytest.mark.asyncio
 async def test_an_upgrade_waits_and_a_value_lasts_for_a_timedelta(client: Redis, quick_sessions: None) -> None:
     rw, stock = RWLock(client, "catalogue"), Versioned(client, "stock:42", expire=timedelta(minutes=1))
     reader = await rw.read.acquire()
@@ -218,14 +205,11 @@ def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) 
 def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> None:
     of_one_name = [kind for kind in KINDS if ARGUMENTS[kind.name] in [("a",), ("a/b",)] if not kind.quorum]
     mistakes: list[tuple[object, str]] = [
-        ("orders", "client goes first, then the name"),
-        (["orders"], "client goes first, then the name"),
-        ("redis://:secret@localhost", "LockManager.from_url"),
-        (LockManager(NOBODY), r"manager\.lock\("),
-        (Redis, "not the class"),
-        (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
+        ("orders", "client goes first, then the name"), (["orders"], "client goes first, then the name"),
+        ("redis://:secret@localhost", "LockManager.from_url"), (LockManager(NOBODY), r"manager\.lock\("),
+        (Redis, "not the class"), (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
         ([NOBODY], "only a Redlock has several"),
-    ]
+    ]  # fmt: skip
     for primitive in map(class_of, of_one_name):
         for wrong, says in mistakes:
             with pytest.raises(TypeError, match=says) as caught:
@@ -263,7 +247,6 @@ def test_one_object_serves_one_event_loop_after_another(row: Row, redis_url: str
     assert asyncio.run(use()) < asyncio.run(use())
 
 
-@pytest.mark.asyncio
 async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
     semaphore = Semaphore(NOBODY, "orders", 3)
     for call in (
@@ -277,7 +260,6 @@ async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
             await call
 
 
-@pytest.mark.asyncio
 async def test_a_bad_ttl_of_a_renewal_is_an_error_and_changes_nothing(make: Make) -> None:
     async with make(ttl=5) as lease:
         for bad in (0, 0.099, timedelta(0), timedelta.max, *OUT_OF_RANGE):

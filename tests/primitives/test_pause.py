@@ -17,8 +17,7 @@ from tests.support.lateness import assert_within, measured_lag
 from tests.support.primitives import as_a_stranger, queued
 from tests.support.virtual import clock
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 PAUSE = 0.6
 """Seconds."""

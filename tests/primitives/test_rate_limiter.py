@@ -19,8 +19,7 @@ from tests.support.lateness import SLACK, assert_within
 from tests.support.primitives import SOON, queued
 from tests.support.virtual import clock
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 NAME = "api"
 PER = 1.0

@@ -11,9 +11,6 @@ from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, LeaseLostErro
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, STEADY, Make, Row, as_a_stranger, every_row, exclusive_rows, free, queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 LONG = 20.0
 """Seconds of a TTL that no test waits for."""
 

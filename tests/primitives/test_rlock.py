@@ -14,9 +14,6 @@ from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SOON, as_a_stranger, queued, scripts_run
 from tests.support.virtual import clock
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 LONG = 1.5
 """Seconds of a TTL that the busiest machine renews in time."""
 

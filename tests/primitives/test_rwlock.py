@@ -10,8 +10,7 @@ from redis.asyncio import Redis
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, RWLock
 from tests.support.primitives import SHORT, STEADY, queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 MODES = ["read", "upgradeable", "write"]
 

@@ -9,8 +9,7 @@ from aiolocks import Semaphore
 from tests.support.lateness import SLACK, bounded
 from tests.support.primitives import queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 
 async def test_more_permits_than_are_free_are_never_in_use(client: Redis) -> None:

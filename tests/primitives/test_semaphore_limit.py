@@ -16,8 +16,7 @@ from tests.support.heard import hearing
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import STEADY, queued, until
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:

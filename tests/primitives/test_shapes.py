@@ -15,9 +15,6 @@ from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock, Semaphore
 from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
 from tests.support.primitives import SHORT, SOON, Acquirable, Make, as_a_stranger, free, not_reentrant
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 T = TypeVar("T")
 
 Work = Callable[[], Awaitable[None]]
@@ -205,9 +202,7 @@ async def crashed(lock: Acquirable) -> None:
 
 
 async def dropped(lock: Acquirable) -> None:
-    task = as_a_stranger(lock.acquire())
-    while not task.done():
-        await asyncio.sleep(0.001)
+    await asyncio.wait([as_a_stranger(lock.acquire())])
 
 
 async def fail() -> None:

@@ -9,9 +9,6 @@ from redis.asyncio import Redis
 from aiolocks import HierarchicalLock, LeaseLostError, MultiLock
 from tests.support.primitives import SHORT, Make, as_a_stranger, exclusive_handed_on_rows, free, handed_on_rows, queued
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 
 @handed_on_rows
 async def test_a_touch_by_another_process_extends_the_lease_under_the_same_text(make: Make, stranger: Redis) -> None:

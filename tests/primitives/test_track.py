@@ -20,8 +20,7 @@ from tests.support.network import until_exists
 from tests.support.primitives import Row, as_a_stranger, rows_where, until
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+pytestmark = pytest.mark.redis
 
 PROMISED = 0.05
 """Seconds, net of what the event loop is late."""

@@ -13,8 +13,7 @@ from aiolocks.compat import RedisLock
 from tests.support.lateness import SLACK, in_time
 from tests.support.primitives import SHORT, as_a_stranger, until
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 MANY = 300
 

@@ -14,8 +14,7 @@ from aiolocks import AcquireTimeoutError, Lease, QuorumError, Redlock
 from tests.support.primitives import EVERY_ROW, Row
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+pytestmark = pytest.mark.redis
 
 EVER = 10**6
 """Seconds of uptime that no server of a test has."""
@@ -24,12 +23,6 @@ SLACK = 5.0
 """Seconds that a busy machine may take for what is not awaited but done."""
 
 with_a_queue = pytest.mark.parametrize("row", [row for row in EVERY_ROW if row.queue], ids=str)
-
-
-@pytest.fixture
-def row(request: pytest.FixtureRequest) -> Row:
-    assert isinstance(request.param, Row)
-    return request.param
 
 
 @pytest_asyncio.fixture

@@ -12,8 +12,7 @@ from redis.asyncio import Redis
 from aiolocks import LockError, LockManager, VersionConflictError, Versioned
 from tests.support.clients import client_at
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 KEY = "test:stock"
 

@@ -12,9 +12,6 @@ from redis.asyncio import Redis
 from aiolocks import HierarchicalLock, Lock, LockManager, Redlock, RLock, RWLock, Semaphore
 from tests.support.primitives import STEADY, Make, as_a_stranger, queued, until
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = pytest.mark.asyncio
-
 LONGEST_TEXT = 100
 """Characters of a host's, a holder's and a task's name that are shown."""
 

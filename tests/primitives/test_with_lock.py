@@ -9,23 +9,12 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import (
-    AcquireTimeoutError,
-    HierarchicalLock,
-    Lock,
-    LockManager,
-    MultiLock,
-    RLock,
-    RWLock,
-    Semaphore,
-    Versioned,
-    with_lock,
-)
+import aiolocks
+from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, RLock, RWLock, Semaphore, Versioned, with_lock
 from tests.support.kinds import complete, kinds_where
 from tests.support.primitives import Make
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quick_sessions")]
+pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 NOBODY = Redis(port=1)
 
@@ -104,21 +93,15 @@ async def test_a_method_may_name_its_object(client: Redis) -> None:
     assert await Account(7).close() == {"account:7"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "prefix"),
-    [
-        *complete(
-            {
-                "lock": (Lock, {}, "lock"),
-                "rlock": (RLock, {"ttl": 5}, "reentrant"),
-                "semaphore": (Semaphore, {"limit": 2, "ttl": 5}, "semaphore"),
-            },
-            kinds_where(lambda kind: kind.leased and not kind.modes),
-            without={"multilock": "it takes a list of names; see below", "redlock": "it takes a list of clients"},
-        ).values(),
-        (partial(Semaphore, limit=2), {}, "semaphore"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "options", "prefix"), [
+    *complete({
+        "lock": (Lock, {}, "lock"), "rlock": (RLock, {"ttl": 5}, "reentrant"),
+        "semaphore": (Semaphore, {"limit": 2, "ttl": 5}, "semaphore"),
+    }, kinds_where(lambda kind: kind.leased and not kind.modes), without={
+        "multilock": "it takes a list of names; see below", "redlock": "it takes a list of clients",
+    }).values(),
+    (partial(Semaphore, limit=2), {}, "semaphore"),
+])  # fmt: skip
 async def test_every_kind_of_primitive_can_be_held(client: Redis, kind: Any, options: Any, prefix: str) -> None:
     @with_lock(client, "a:{number}", kind=kind, **options)
     async def work(number: int) -> set[str]:
@@ -146,7 +129,7 @@ async def test_a_managers_defaults_count_and_options_override_them(make: Make) -
 
     @with_lock(locks, "a", ttl=5)
     async def work() -> list[bytes]:
-        with pytest.raises(AcquireTimeoutError):
+        with pytest.raises(aiolocks.AcquireTimeoutError):
             await asyncio.create_task(again())
         return [key async for key in make.client.scan_iter("app:*")]
 
@@ -246,21 +229,15 @@ async def test_a_lock_with_modes_is_held_in_the_mode_that_kind_names(client: Red
 
 
 @pytest.mark.parametrize("later", [False, True])
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        *complete(
-            {
-                "rwlock": (RWLock, r"kind=lambda client, name, \*\*options: RWLock\(client, name, \*\*options\)\.read"),
-                "hierarchy": (HierarchicalLock, r"kind=lambda .*: HierarchicalLock\(client, name, \*\*options\)\.read"),
-                "versioned": (Versioned, r"call its update\(\)"),
-            },
-            kinds_where(lambda kind: bool(kind.modes) or not kind.leased),
-        ).values(),
-        (int, "`async with` can enter, not int"),
-        ("semaphore", "kind must be a primitive, such as Lock or Semaphore, .* not 'semaphore'"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "says"), [
+    *complete({
+        "rwlock": (RWLock, r"kind=lambda client, name, \*\*options: RWLock\(client, name, \*\*options\)\.read"),
+        "hierarchy": (HierarchicalLock, r"kind=lambda .*: HierarchicalLock\(client, name, \*\*options\)\.read"),
+        "versioned": (Versioned, r"call its update\(\)"),
+    }, kinds_where(lambda kind: bool(kind.modes) or not kind.leased)).values(),
+    (int, "`async with` can enter, not int"),
+    ("semaphore", "kind must be a primitive, such as Lock or Semaphore, .* not 'semaphore'"),
+])  # fmt: skip
 async def test_a_kind_that_cannot_be_entered_is_an_error_at_decoration_that_says_what_to_do(
     kind: Any, says: str, later: bool
 ) -> None:

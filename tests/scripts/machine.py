@@ -190,13 +190,9 @@ class ScriptMachine(RuleBasedStateMachine):
             asker, self.seen, by=asker.home, wait=wait, ticket=ticket, declares=declares, most=most
         )
         kinds = {
-            "granted": calls.Granted,
-            "queued": calls.QueuedBeside if briefly else calls.Queued,
-            "busy": calls.Busy,
-            "full": calls.Full,
-            "refused": calls.Refused,
-            "withdrawn": calls.Withdrawn,
-        }
+            "granted": calls.Granted, "queued": calls.QueuedBeside if briefly else calls.Queued, "busy": calls.Busy,
+            "full": calls.Full, "refused": calls.Refused, "withdrawn": calls.Withdrawn,
+        }  # fmt: skip
         assert isinstance(reply, kinds[verdict]), (verdict, reply)
         mine: list[calls.Grant] = getattr(reply, "mine", [])
         if isinstance(reply, calls.Granted):  # whether the asker's own grant is listed too is all the same

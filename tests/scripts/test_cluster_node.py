@@ -87,7 +87,6 @@ def test_each_script_uses_one_slot_however_odd_the_name(strict: RedisServer, kin
 
 
 @pytest.mark.rest
-@pytest.mark.asyncio
 async def test_a_versioned_value_has_all_its_keys_in_one_slot_however_odd_its_key(node: RedisServer) -> None:
     """Else the node would refuse the scripts: they declare their keys."""
     async with Redis.from_url(node.url) as client:

@@ -10,14 +10,11 @@ from tests.scripts.states import holders, lapse
 VERBS: dict[str, Callable[[Scripts], object]] = {
     "grant": lambda semaphore: semaphore.grant("zoe"),
     "grant without waiting": lambda semaphore: semaphore.grant("zoe", wait=False),
-    "recheck": lambda semaphore: semaphore.recheck("zoe"),
-    "release": lambda semaphore: semaphore.release("zoe"),
-    "renew": lambda semaphore: semaphore.renew("zoe"),
-    "resize": lambda semaphore: semaphore.resize(3),
-    "pause": lambda semaphore: semaphore.pause(60_000),
-    "resume": lambda semaphore: semaphore.pause(0),
+    "recheck": lambda semaphore: semaphore.recheck("zoe"), "release": lambda semaphore: semaphore.release("zoe"),
+    "renew": lambda semaphore: semaphore.renew("zoe"), "resize": lambda semaphore: semaphore.resize(3),
+    "pause": lambda semaphore: semaphore.pause(60_000), "resume": lambda semaphore: semaphore.pause(0),
     "statistics": lambda semaphore: semaphore.statistics(),
-}
+}  # fmt: skip
 
 
 def _fields(semaphore: Scripts) -> set[bytes]:

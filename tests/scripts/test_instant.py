@@ -73,13 +73,11 @@ def _free(scripts: Scripts) -> bool:
 
 
 _LIVES: dict[str, Callable[[Scripts], bool]] = {
-    "renew": lambda scripts: scripts.renew("ann"),
-    "release": lambda scripts: scripts.release("ann").ended,
+    "renew": lambda scripts: scripts.renew("ann"), "release": lambda scripts: scripts.release("ann").ended,
     "re-check": lambda scripts: scripts.recheck("ann").answers[0] < 0,
     "ask again": lambda scripts: scripts.granted("ann").fence == 1_000 * _NOON_MS,
-    "ask for it": lambda scripts: not _free(scripts),
-    "count": lambda scripts: scripts.statistics().holders == 1,
-}
+    "ask for it": lambda scripts: not _free(scripts), "count": lambda scripts: scripts.statistics().holders == 1,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", _LIVES)

@@ -113,11 +113,9 @@ def test_every_verb_counts_again_the_leases_that_an_older_version_wrote(rwlock: 
     rwlock.granted("ann", permits=READ)
     let_in_by_an_older_version(rwlock, "ben", held="0 0 2 0 0 0 0")
     verbs: dict[str, Callable[[], object]] = {
-        "release": lambda: rwlock.release("zoe", permits=READ),
-        "renew": lambda: rwlock.renew("ann"),
-        "recheck": rwlock.recheck,
-        "statistics": rwlock.statistics,
-    }
+        "release": lambda: rwlock.release("zoe", permits=READ), "renew": lambda: rwlock.renew("ann"),
+        "recheck": rwlock.recheck, "statistics": rwlock.statistics,
+    }  # fmt: skip
     verbs[verb]()
     assert counts(rwlock) == b"0 0 2 0 0 0 0"
     assert isinstance(rwlock.grant("cat", wait=False), Busy)

@@ -52,14 +52,10 @@ def test_every_verb_knows_what_an_older_version_did(semaphore: Scripts, verb: st
     semaphore.granted("ann")
     older.grant(semaphore, "cat", permits=2)
     verbs: dict[str, Callable[[], object]] = {
-        "release": lambda: semaphore.release("zoe"),
-        "renew": lambda: semaphore.renew("ann"),
-        "recheck": semaphore.recheck,
-        "resize": lambda: semaphore.resize(3),
-        "resume": lambda: semaphore.pause(0),
-        "revoke": lambda: semaphore.revoke(1),
-        "statistics": semaphore.statistics,
-    }
+        "release": lambda: semaphore.release("zoe"), "renew": lambda: semaphore.renew("ann"),
+        "recheck": semaphore.recheck, "resize": lambda: semaphore.resize(3), "resume": lambda: semaphore.pause(0),
+        "revoke": lambda: semaphore.revoke(1), "statistics": semaphore.statistics,
+    }  # fmt: skip
     verbs[verb]()
     assert isinstance(semaphore.grant("dan", wait=False), Busy)
 

@@ -24,14 +24,12 @@ def _lapsed(scripts: Scripts) -> None:
 _AFTER: dict[str, Callable[[Scripts], object]] = {
     "renew": lambda scripts: scripts.renew("ann", 2 * TTL),
     "asked again": lambda scripts: scripts.grant("ann", ttl_ms=2 * TTL),
-    "release": lambda scripts: scripts.release("ann"),
-    "lapse": _lapsed,
+    "release": lambda scripts: scripts.release("ann"), "lapse": _lapsed,
     "downgrade": lambda scripts: scripts.kind == "rwlock" and scripts.downgrade("ann", SHARED),
-    "re-check": lambda scripts: scripts.recheck("dan"),
-    "withdraw": lambda scripts: scripts.release("zoe"),
+    "re-check": lambda scripts: scripts.recheck("dan"), "withdraw": lambda scripts: scripts.release("zoe"),
     "revoke": lambda scripts: scripts.revoke(0, 10**16),
     "revoke by force": lambda scripts: scripts.revoke(0, 10**16, force=True),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", _AFTER)

@@ -16,19 +16,14 @@ from tests.support.cases import one_by_one
 VERBS: dict[str, Callable[[Scripts], object]] = {
     "grant": lambda scripts: scripts.grant("cat"),
     "grant without waiting": lambda scripts: scripts.grant("cat", wait=False),
-    "recheck": lambda scripts: scripts.recheck("ben"),
-    "release": lambda scripts: scripts.release("ann"),
-    "withdraw": lambda scripts: scripts.release("ben"),
-    "renew": lambda scripts: scripts.renew("ann"),
-    "touch": lambda scripts: scripts.touch(),
-    "statistics": lambda scripts: scripts.statistics(),
-    "resize": lambda scripts: scripts.resize(5),
-    "pause": lambda scripts: scripts.pause(60_000),
-    "resume": lambda scripts: scripts.pause(0),
-    "downgrade": lambda scripts: scripts.downgrade("ann", SHARED),
+    "recheck": lambda scripts: scripts.recheck("ben"), "release": lambda scripts: scripts.release("ann"),
+    "withdraw": lambda scripts: scripts.release("ben"), "renew": lambda scripts: scripts.renew("ann"),
+    "touch": lambda scripts: scripts.touch(), "statistics": lambda scripts: scripts.statistics(),
+    "resize": lambda scripts: scripts.resize(5), "pause": lambda scripts: scripts.pause(60_000),
+    "resume": lambda scripts: scripts.pause(0), "downgrade": lambda scripts: scripts.downgrade("ann", SHARED),
     "revoke": lambda scripts: scripts.revoke(0, 10**16),
     "revoke by force": lambda scripts: scripts.revoke(0, 10**16, force=True),
-}
+}  # fmt: skip
 SCRIPTS = {"grant without waiting": "grant", "withdraw": "release", "revoke by force": "revoke", "resume": "pause"}
 ASKING = dict.fromkeys(VERBS, "cat") | dict.fromkeys(("release", "renew", "downgrade"), "ann") | {"withdraw": "ben"}
 _ANY_GRANT = {"grant", "grant without waiting"}

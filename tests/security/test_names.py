@@ -23,8 +23,6 @@ from tests.support.kinds import every_name
 from tests.support.network import client_of, until
 from tests.support.primitives import ROWS, Row, as_a_stranger, queued
 
-pytest_plugins = ["tests.support.table"]
-
 LUA = Path(aiolocks.__file__).parent / "_redis" / "lua"
 KINDS = every_name()
 
@@ -96,7 +94,6 @@ def test_a_lone_surrogate_is_refused_before_any_io(row: Row, name: str) -> None:
 
 
 @pytest.mark.redis
-@pytest.mark.asyncio
 async def test_names_that_look_like_each_other_s_keys_are_held_all_at_once(redis: Redis, quick_sessions: None) -> None:
     prefixes = ("aiolocks:", "", "aiolocks:lock:", "' .. x --\n \t")
     rows = [row for row in ROWS if row.places == 1]
@@ -113,7 +110,6 @@ async def test_names_that_look_like_each_other_s_keys_are_held_all_at_once(redis
 
 
 @pytest.mark.redis
-@pytest.mark.asyncio
 @pytest.mark.parametrize("row", [row for row in ROWS if row.queue and not row.composed], ids=str)
 @pytest.mark.parametrize("prefix", ["aiolocks:", "]] error('x') --\r\n"], ids=ascii)
 async def test_names_and_values_reach_the_server_as_keys_and_arguments_only(

@@ -23,8 +23,7 @@ from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import ROWS, SOON, Row, as_a_stranger, queued
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.rest]
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 RULE = OPERATING.read_text(encoding="utf-8").split("<!-- acl -->")[1].split("```")[1].removeprefix("text").split()
 RIGHTS = [right for right in documented_rights() if right[0] == "+"]

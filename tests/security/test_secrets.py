@@ -32,8 +32,7 @@ from tests.support.primitives import ROWS, SOON, Acquirable, Row, as_a_stranger,
 from tests.support.secrets import PASSWORD, Ear, listening
 from tests.support.servers import RedisServer
 
-pytest_plugins = ["tests.support.table"]
-pytestmark = [pytest.mark.asyncio, pytest.mark.redis, pytest.mark.rest]
+pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 USUAL = [row for row in ROWS if row.queue]
 WITH_A_QUEUE = [row for row in USUAL if row.places == 1 and not row.composed]
@@ -316,17 +315,11 @@ async def test_when_a_hosted_server_does_not_know_a_command(scene: Scene, server
 async def test_when_a_url_cannot_be_read(scene: Scene) -> None:
     password = quote(PASSWORD, safe="")
     for url in (
-        f"redis://:{PASSWORD}@localhost",
-        f"redis://user:{PASSWORD}@localhost:6379/0",
-        f"redis://:{password}@localhost:port",
-        f"redis://:{password}@[localhost",
-        f"http://:{password}@localhost",
-        f"memory://:{password}@name",
-        "memory://s3same\N{ACCOUNT OF}@name",
-        "redis://:s3same\N{ACCOUNT OF}@name",
-        f"redis://:{password}@localhost?db=x",
-        f"redis://:{password}@localhost?socket_timeout=x",
-    ):
+        f"redis://:{PASSWORD}@localhost", f"redis://user:{PASSWORD}@localhost:6379/0",
+        f"redis://:{password}@localhost:port", f"redis://:{password}@[localhost", f"http://:{password}@localhost",
+        f"memory://:{password}@name", "memory://s3same\N{ACCOUNT OF}@name", "redis://:s3same\N{ACCOUNT OF}@name",
+        f"redis://:{password}@localhost?db=x", f"redis://:{password}@localhost?socket_timeout=x",
+    ):  # fmt: skip
         try:
             manager = LockManager.from_url(url)
         except (ValueError, TypeError) as error:

@@ -27,7 +27,6 @@ from tests.support.primitives import ROWS, Row, queued
 from tests.support.servers import RedisServer
 from tests.support.tls import TlsServer
 
-pytest_plugins = ["tests.support.table"]
 pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
 Capsys = pytest.CaptureFixture[str]
@@ -59,7 +58,6 @@ def keys(tls: TlsServer) -> list[bytes]:
     return [key for key in tls.server.operator.scan_iter() if not is_residue(key)]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("row", the_rest_slow([row for row in ROWS if row.queue], quick=2), ids=str)
 async def test_with_verification_leases_are_renewed_and_waiters_are_told(
     tls: TlsServer, quick_sessions: None, caplog: pytest.LogCaptureFixture, row: Row
@@ -84,7 +82,6 @@ async def test_with_verification_leases_are_renewed_and_waiters_are_told(
     assert caplog.records == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", the_rest_slow(WRONG, quick=1))
 async def test_without_a_right_certificate_nothing_is_granted(tls: TlsServer, quick_sessions: None, wrong: str) -> None:
     async with connect(WRONG[wrong](tls)) as client:
@@ -100,7 +97,6 @@ async def test_without_a_right_certificate_nothing_is_granted(tls: TlsServer, qu
     assert keys(tls) == []
 
 
-@pytest.mark.asyncio
 async def test_a_certificate_that_has_expired_grants_nothing(tls: TlsServer, quick_sessions: None) -> None:
     tls.present(tls.authority, not_before=YESTERDAY - datetime.timedelta(days=1), not_after=YESTERDAY)
     tls.server.restart()
@@ -110,7 +106,6 @@ async def test_a_certificate_that_has_expired_grants_nothing(tls: TlsServer, qui
     assert keys(tls) == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.faults
 async def test_a_server_that_becomes_another_one_is_not_believed_any_more(tls: TlsServer, quick_sessions: None) -> None:
     """Somebody else answers at the address: the lease ends at its deadline, and a waiter is never granted by it."""
@@ -131,7 +126,6 @@ async def test_a_server_that_becomes_another_one_is_not_believed_any_more(tls: T
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_a_rediss_url_verifies_by_itself(tls: TlsServer, quick_sessions: None) -> None:
     async with LockManager.from_url(tls.url()) as locks, locks.lock("orders") as lease:
         assert lease.held

@@ -8,18 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import final
 
+from aiolocks import testing
 from aiolocks._engine import renewal as _renewal
 from aiolocks._engine.context import Context
 from aiolocks._grantors.session import _sessions
-from aiolocks.testing import (
-    HistoryEvent,
-    check_ended,
-    check_exclusion,
-    check_fencing,
-    check_linearizable,
-    check_residue,
-    stale_writes,
-)
+from aiolocks.testing import HistoryEvent, check_ended, check_exclusion, check_fencing, check_residue, stale_writes
 from tests.support.garden import Garden
 
 from .cluster import Cluster
@@ -353,6 +346,6 @@ def judge(world: World, history: list[HistoryEvent], *, sane: bool) -> None:
     """C1 to C3, over what the programs recorded."""
     modes = [event for event in history if in_modes(event.name) or event.event == "killed"]
     others = [event for event in history if not in_modes(event.name)]
-    found = check_fencing(history) + check_linearizable(others, exclusive=sane) + check_modes(modes, sane=sane)
+    found = check_fencing(history) + testing.check_linearizable(others, exclusive=sane) + check_modes(modes, sane=sane)
     for text in found + (check_exclusion(others) if sane else []):
         world.violate(text)

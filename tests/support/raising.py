@@ -6,21 +6,10 @@ A module of its own, since a process pool imports by name what it runs.
 import asyncio
 from collections.abc import Mapping
 
-from aiolocks import (
-    AcquireTimeoutError,
-    LeaseLostError,
-    LimitMismatchError,
-    LockError,
-    LockManager,
-    OnceFailedError,
-    OutcomeMismatchError,
-    QueueFullError,
-    QuorumError,
-    VersionConflictError,
-)
+import aiolocks
 
 
-class OrderBusyError(AcquireTimeoutError):
+class OrderBusyError(aiolocks.AcquireTimeoutError):
     """A user's own error, made in the user's own way."""
 
     def __init__(self, order: int, *, customer: str) -> None:
@@ -29,18 +18,18 @@ class OrderBusyError(AcquireTimeoutError):
         self.customer = customer
 
 
-def every_error() -> list[LockError]:
+def every_error() -> list[aiolocks.LockError]:
     """Return one of each kind, the base class and a user's own included."""
     return [
-        LockError("just an error", name="orders"),
-        OnceFailedError("failed elsewhere", name="rates"),
-        OutcomeMismatchError("another request", name="payment"),
-        QueueFullError("full", name="orders", timeout=0.0, retry_after=None, waiting=20),
-        AcquireTimeoutError("busy", name="orders", timeout=5.0, retry_after=0.5),
-        LeaseLostError("lost", name="orders", fencing_token=42, reason="revoked"),
-        LimitMismatchError("too many", name="scraper", permits=5, limit=3),
-        QuorumError("too few", name="orders", outcomes={"a:6379": "answered", "b:6379": "no answer in time"}),
-        VersionConflictError("changed", name="stock", expected="a1", actual="b2"),
+        aiolocks.LockError("just an error", name="orders"),
+        aiolocks.OnceFailedError("failed elsewhere", name="rates"),
+        aiolocks.OutcomeMismatchError("another request", name="payment"),
+        aiolocks.QueueFullError("full", name="orders", timeout=0.0, retry_after=None, waiting=20),
+        aiolocks.AcquireTimeoutError("busy", name="orders", timeout=5.0, retry_after=0.5),
+        aiolocks.LeaseLostError("lost", name="orders", fencing_token=42, reason="revoked"),
+        aiolocks.LimitMismatchError("too many", name="scraper", permits=5, limit=3),
+        aiolocks.QuorumError("too few", name="orders", outcomes={"a:6379": "answered", "b:6379": "no answer in time"}),
+        aiolocks.VersionConflictError("changed", name="stock", expected="a1", actual="b2"),
         OrderBusyError(7, customer="Ada"),
     ]
 
@@ -58,7 +47,7 @@ def fail(number: int) -> None:
 
 def take(url: str, name: str) -> None:
     async def ask() -> None:
-        async with LockManager.from_url(url) as locks:
+        async with aiolocks.LockManager.from_url(url) as locks:
             async with locks.lock(name).hold(timeout=0):
                 pass
 

@@ -1,6 +1,6 @@
 """The fixtures of the conformance table: every row of it on every server that the scripts run on.
 
-Test modules take them by `pytest_plugins = ["tests.support.table"]`.
+A plugin, which the root conftest registers.
 """
 
 import contextlib

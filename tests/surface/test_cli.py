@@ -141,14 +141,11 @@ def test_where_the_sentinels_want_another_password_it_says_how_to_give_that(more
 
 
 COMPLETED: list[tuple[list[str], set[str]]] = [
-    (["aiolocks", ""], {"run", "ls", "show", "--help"}),
-    (["aiolocks", "sh"], {"show"}),
-    (["aiolocks", "run", "x", "--on-"], {"--on-lost"}),
-    (["aiolocks", "run", "x", "--on-lost", ""], {"kill", "warn"}),
-    (["aiolocks", "ls", "--kind", "rw"], {"rwlock"}),
-    (["aiolocks", "completion", ""], {"bash", "zsh", "fish"}),
+    (["aiolocks", ""], {"run", "ls", "show", "--help"}), (["aiolocks", "sh"], {"show"}),
+    (["aiolocks", "run", "x", "--on-"], {"--on-lost"}), (["aiolocks", "run", "x", "--on-lost", ""], {"kill", "warn"}),
+    (["aiolocks", "ls", "--kind", "rw"], {"rwlock"}), (["aiolocks", "completion", ""], {"bash", "zsh", "fish"}),
     (["aiolocks", "run", "x", "--", "bas"], {"bash"}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "expected"), COMPLETED)

@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 PARTIAL = {"cluster-require-full-coverage": "no"}
 
 
-@pytest.mark.asyncio
 async def test_beside_a_dead_primary_the_others_are_asked_and_so_is_that_once_it_comes_back(capsys: Capsys) -> None:
     with ClusterSet(replicas=0, options=PARTIAL) as cluster:
         names = {f"order:{number}" for number in range(20)}
@@ -69,7 +68,6 @@ async def test_beside_a_dead_primary_the_others_are_asked_and_so_is_that_once_it
         await watcher.close()
 
 
-@pytest.mark.asyncio
 async def test_a_name_is_shown_while_its_slot_moves_and_after_it_has_moved() -> None:
     with ClusterSet(replicas=0) as cluster:
         key = "aiolocks:lock:{orders:42}"
@@ -88,7 +86,6 @@ async def test_a_name_is_shown_while_its_slot_moves_and_after_it_has_moved() -> 
             assert moved.held == 1
 
 
-@pytest.mark.asyncio
 async def test_watch_once_beside_a_primary_that_hangs_shows_the_names_on_the_others(capsys: Capsys) -> None:
     with ClusterSet(replicas=0, options=PARTIAL) as cluster:
         hangs = cluster.primaries()[0]

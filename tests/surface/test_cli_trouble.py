@@ -129,7 +129,6 @@ def outcome(arguments: str, redirections: str, url: str) -> int:
 
 
 @pytest.mark.redis
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("arguments", "redirections", "status"), [
     *(("run y -- sh -c 'exit 3'", redirected, 3) for redirected in (">&-", "2>&-", "2>/dev/full", ">&- 2>&-")),
     *(("run x --wait 0 -- true", redirected, 75) for redirected in ("2>/dev/full", "2>&-")),
@@ -143,7 +142,6 @@ async def test_a_command_ends_with_its_status_whatever_its_streams_are(
 
 
 @pytest.mark.redis
-@pytest.mark.asyncio
 async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, redis_url: str) -> None:
     async with Lock(redis, "na\u00efve-\u65e5"):
         for arguments in ("ls", "show na\u00efve-\u65e5", "watch --once"):
@@ -155,7 +153,6 @@ async def test_a_name_that_the_terminal_cannot_show_is_escaped(redis: Redis, red
 @pytest.mark.smoke
 @pytest.mark.redis
 @pytest.mark.leaves_residue
-@pytest.mark.asyncio
 async def test_a_lease_without_end_is_null_in_json(locks: LockManager, command: Command) -> None:
     await locks.client.zadd("aiolocks:semaphore:{inf}", {"t" * 33: float("inf")})
     printed = (await command("ls", "--json")).out

@@ -164,7 +164,6 @@ def test_the_tests_of_an_example_pass() -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.asyncio
 async def test_a_worker_that_is_told_to_end_frees_its_lock_at_once(tcp_url: str) -> None:
     with running("graceful", tcp_url) as process:
         assert process.stdout is not None
@@ -201,7 +200,6 @@ def test_the_leaders_take_turns_in_any_order(example: str, nodes: list[str], tcp
 
 
 @pytest.mark.parametrize("example", ORDERS)
-@pytest.mark.asyncio
 async def test_the_orders_are_answered_as_the_docstring_says(example: str, tcp_url: str) -> None:
     pytest.importorskip(example.partition("_")[0])
     _, _, paid, busy = blocks(example)
@@ -211,7 +209,6 @@ async def test_the_orders_are_answered_as_the_docstring_says(example: str, tcp_u
         assert [as_shown(answer) for _, answer in await ask_at_once(order[:1])] == [paid]
 
 
-@pytest.mark.asyncio
 async def test_the_payments_are_answered_as_the_docstring_says(tcp_url: str) -> None:
     pytest.importorskip("fastapi")
     _, commands, answers = blocks("idempotent_payment")
@@ -226,7 +223,6 @@ async def test_the_payments_are_answered_as_the_docstring_says(tcp_url: str) -> 
             assert [*at_once, await ask(*asked[2])] == answers.splitlines()
 
 
-@pytest.mark.asyncio
 async def test_the_checkouts_are_answered_as_the_docstring_says(tcp_url: str) -> None:
     _, _, done, busy = blocks("aiohttp_checkout")
     with site("aiohttp_checkout", tcp_url) as url:

@@ -23,7 +23,6 @@ def stopped(by: str) -> AbstractContextManager[Any]:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("by", ["freezegun", "time_machine"])
-@pytest.mark.asyncio
 async def test_leases_are_renewed_and_lost_in_real_time(by: str) -> None:
     async with LockManager.from_url("memory://", ttl=0.6) as locks:
         with stopped(by):
@@ -38,7 +37,6 @@ async def test_leases_are_renewed_and_lost_in_real_time(by: str) -> None:
             assert await locks.lock("lost").locked()  # the server's time stands still
 
 
-@pytest.mark.asyncio
 async def test_time_that_is_moved_ends_leases_on_the_server_alone() -> None:
     async with LockManager.from_url("memory://", ttl=10) as locks:
         with stopped("time_machine") as traveller:

@@ -16,26 +16,11 @@ import pytest
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import (
-    Election,
-    HierarchicalLock,
-    Lease,
-    Lock,
-    LockManager,
-    MultiLock,
-    Once,
-    Redlock,
-    RLock,
-    RWLock,
-    Semaphore,
-    Versioned,
-)
+from aiolocks import HierarchicalLock, Lease, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, Versioned
 from aiolocks._core import hints
 from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, complete, kinds_where
-
-pytest_plugins = ["tests.support.table"]
 
 WORKS = ""
 OWN = "Python says it in its own words"
@@ -206,28 +191,18 @@ def test_what_does_not_exist_names_what_does_and_the_rest_is_an_error_all_the_sa
     assert answer.startswith("ImportError") == code.startswith("from ") if shown == OWN else shown in answer
 
 
-@pytest.mark.asyncio
 async def test_what_works_elsewhere_works(client: Redis, quick_sessions: None) -> None:
     for code, shown in INSTINCT.items():
         if shown == WORKS:
             await tried(code, names_around(client))
 
 
-@one_by_one(
-    "kind, name, offered",
-    complete(
-        {
-            "lock": (Lock, "orders", {"replicas", "track"}),
-            "rlock": (RLock, "orders", {"replicas", "track"}),
-            "rwlock": (RWLock, "orders", {"replicas", "track"}),
-            "multilock": (MultiLock, ["orders"], {"replicas", "track"}),
-            "hierarchy": (HierarchicalLock, "shop/orders", {"replicas"}),
-            "semaphore": (Semaphore, "scraper", {"limit", "replicas"}),
-            "redlock": (Redlock, "orders", set()),
-        },
-        kinds_where(),
-    ).values(),
-)
+@one_by_one("kind, name, offered", complete({
+    "lock": (Lock, "orders", {"replicas", "track"}), "rlock": (RLock, "orders", {"replicas", "track"}),
+    "rwlock": (RWLock, "orders", {"replicas", "track"}), "multilock": (MultiLock, ["orders"], {"replicas", "track"}),
+    "hierarchy": (HierarchicalLock, "shop/orders", {"replicas"}), "redlock": (Redlock, "orders", set()),
+    "semaphore": (Semaphore, "scraper", {"limit", "replicas"}),
+}, kinds_where()).values())  # fmt: skip
 def test_a_class_offers_its_own_options_and_no_others(kind: Any, name: object, offered: set[str]) -> None:
     with pytest.raises(TypeError, match="tll") as caught:
         kind([NOBODY] if kind is Redlock else NOBODY, name, tll=5)
@@ -268,17 +243,13 @@ def test_a_misplaced_argument_is_not_shown_as_it_may_be_a_token() -> None:
 
 THINGS: list[Any] = [
     LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
-    Election(NOBODY, "scheduler"),
-    Once(NOBODY, "rates", keep=1),
-    *complete(
-        {
-            "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
-            "multilock": MultiLock(NOBODY, ["orders"]), "redlock": Redlock([NOBODY], "orders"),
-            "rlock": RLock(NOBODY, "orders"), "rwlock": RWLock(NOBODY, "orders"),
-            "semaphore": Semaphore(NOBODY, "orders", 3), "versioned": Versioned(NOBODY, "stock"),
-        },
-        [kind.name for kind in KINDS],
-    ).values(),
+    aiolocks.Election(NOBODY, "scheduler"), aiolocks.Once(NOBODY, "rates", keep=1),
+    *complete({
+        "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
+        "multilock": MultiLock(NOBODY, ["orders"]), "redlock": Redlock([NOBODY], "orders"),
+        "rlock": RLock(NOBODY, "orders"), "rwlock": RWLock(NOBODY, "orders"),
+        "semaphore": Semaphore(NOBODY, "orders", 3), "versioned": Versioned(NOBODY, "stock"),
+    }, [kind.name for kind in KINDS]).values(),
 ]  # fmt: skip
 
 
@@ -360,7 +331,7 @@ def test_a_primitive_can_be_copied(thing: Any) -> None:
     assert type(copy.copy(thing)) is type(thing)
 
 
-@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned, Election, Once])
+@one_by_one("kind", [Lock, Semaphore, RWLock, Lease, LockManager, Versioned, aiolocks.Election, aiolocks.Once])
 def test_a_mock_has_what_there_is_and_nothing_else(kind: type) -> None:
     for mock in (Mock(spec=kind), create_autospec(kind, instance=True)):
         public = {name for name in dir(kind) if not name.startswith("_")}

@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.redis, pytest.mark.leaves_residue]
 ODD = ["a:b", "{x}", "100%", "%7B", "}{", "new\nline", "snow ☃", "queue", "a}:queue", "*", "[a]"]
 
 
-@pytest.mark.asyncio
 async def test_each_kind_has_holders_and_waiters(locks: LockManager, own_server: RedisServer, command: Command) -> None:
     client = locks.client
     async with AsyncExitStack() as stack, LockManager.from_url(own_server.url, ttl=60) as others:
@@ -80,7 +79,6 @@ async def test_each_kind_has_holders_and_waiters(locks: LockManager, own_server:
         await asyncio.wait(waiting)
 
 
-@pytest.mark.asyncio
 async def test_odd_names_are_told_as_they_were_given(locks: LockManager, command: Command) -> None:
     prefixes = ("aiolocks:", "[my]*app?")
     async with AsyncExitStack() as stack:
@@ -101,7 +99,6 @@ async def test_odd_names_are_told_as_they_were_given(locks: LockManager, command
 HOSTILE = "row 500\r\nof \x1b[2J\x1b]0;pwned\x07 \u202e\ud800" + "界" * 150
 
 
-@pytest.mark.asyncio
 async def test_notes_are_shown_and_hostile_ones_do_no_harm(locks: LockManager, command: Command) -> None:
     async with AsyncExitStack() as stack:
         for name, note in (("reports:may", "May's report"), ("hostile", HOSTILE), ("invalid", "x")):
@@ -156,7 +153,6 @@ def test_a_name_that_is_not_held_is_not_there_and_an_empty_list_says_where(serve
         assert capsys.readouterr() == ("", said)
 
 
-@pytest.mark.asyncio
 async def test_patterns_kinds_and_strangers_keys(locks: LockManager, command: Command) -> None:
     async with locks.lock("orders:1"), locks.lock("carts:1"), locks.semaphore("orders:1", 2):
         for key in ("aiolocks:lock:{odd", "aiolocks:else:{x}", "aiolocks:lock:{list}", "aiolocks:semaphore:{text}"):
@@ -168,7 +164,6 @@ async def test_patterns_kinds_and_strangers_keys(locks: LockManager, command: Co
         assert sorted(one["name"] for one in found) == ["carts:1", "orders:1"]
 
 
-@pytest.mark.asyncio
 async def test_of_a_rate_the_starts_are_shown_and_no_holders(locks: LockManager, command: Command) -> None:
     for cost in (3, 1):
         await locks.rate_limiter("api", 20, per=60).acquire(cost=cost)
@@ -185,7 +180,6 @@ async def commands(client: Redis) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.asyncio
 async def test_ten_thousand_are_listed_as_they_are_found_and_no_command_takes_long(own_server: RedisServer) -> None:
     async with Redis.from_url(own_server.url) as client:
         await client.config_set("slowlog-log-slower-than", 20_000 * int(SLACK))
@@ -220,7 +214,6 @@ def test_the_url_of_one_node_of_a_cluster_is_refused_and_the_clusters_is_named(
     assert printed.out == ""
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("sessions", "waiters", "in_ls", "heading", "listed", "more"),
     [
@@ -253,7 +246,6 @@ async def test_all_waiters_are_counted_or_the_count_is_called_a_lower_bound(
 
 
 @pytest.mark.rest
-@pytest.mark.asyncio
 @pytest.mark.parametrize("command", [["ls"], ["watch", "--once"]], ids=["ls", "watch"])
 async def test_a_reader_that_has_gone_is_no_fault_of_the_server(own_server: RedisServer, command: list[str]) -> None:
     """As after `aiolocks ls | head`: there is nothing to complain of."""

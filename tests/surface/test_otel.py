@@ -82,12 +82,9 @@ async def test_it_counts_what_happens(instrumented: Collector) -> None:
             async with grantor.hold(timeout=3):
                 pytest.fail("the body ran")
     assert {name: instrumented.values(name) for name in ("acquired", "released", "timed_out", "renewed", "lost")} == {
-        "acquired": {"job:*": 2},
-        "released": {"job:*": 2},
-        "timed_out": {"job:*": 1},
-        "renewed": {"job:*": 1},
+        "acquired": {"job:*": 2}, "released": {"job:*": 2}, "timed_out": {"job:*": 1}, "renewed": {"job:*": 1},
         "lost": {},
-    }
+    }  # fmt: skip
     assert not instrumented.spans(), "no trace begins with a lock"
 
 

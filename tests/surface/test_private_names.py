@@ -142,7 +142,6 @@ async def met(redis_url: str) -> AsyncIterator[SimpleNamespace]:
 
 
 @pytest.mark.redis
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("used", "name"),
     [(used, name) for used, names in EXPECTED.items() for name in names],

@@ -22,7 +22,7 @@ from tests.support.servers import RedisServer
 from tests.support.workers import environment
 from tests.surface.commands import Command
 
-pytestmark = [pytest.mark.redis, pytest.mark.asyncio, pytest.mark.leaves_residue]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_residue]
 
 
 @pytest_asyncio.fixture
@@ -39,17 +39,11 @@ KINDS = kinds_where(lambda kind: kind.leased and not kind.quorum)
 
 def all_of(locks: LockManager) -> dict[str, Any]:
     client = locks.client
-    return complete(
-        {
-            "lock": locks.lock("x"),
-            "rlock": RLock(client, "x", ttl=2),
-            "semaphore": Semaphore(client, "x", 3, ttl=2),
-            "multilock": MultiLock(client, ["x", "y"], ttl=2),
-            "rwlock": RWLock(client, "x", ttl=2).read,
-            "hierarchy": HierarchicalLock(client, "x", ttl=2).write,
-        },
-        KINDS,
-    )
+    return complete({
+        "lock": locks.lock("x"), "rlock": RLock(client, "x", ttl=2), "semaphore": Semaphore(client, "x", 3, ttl=2),
+        "multilock": MultiLock(client, ["x", "y"], ttl=2), "rwlock": RWLock(client, "x", ttl=2).read,
+        "hierarchy": HierarchicalLock(client, "x", ttl=2).write,
+    }, KINDS)  # fmt: skip
 
 
 Release = Callable[..., Awaitable[tuple[int, str]]]

@@ -71,21 +71,13 @@ def interrupts() -> Iterator[Interrupts]:
     signal.signal(signal.SIGUSR1, before)
 
 
-MADE: dict[str, Callable[[LockManager], Any]] = complete(
-    {
-        "lock": lambda locks: locks.lock("a"),
-        "rlock": lambda locks: locks.rlock("a"),
-        "multilock": lambda locks: locks.multilock(["a", "b"]),
-        "semaphore": lambda locks: locks.semaphore("a", 1),
-        "rwlock": lambda locks: locks.rwlock("a").write,
-        "versioned": lambda locks: locks.versioned("a"),
-    },
-    [kind.name for kind in KINDS],
-    without={
-        "redlock": "threads have no manager of several servers",
-        "hierarchy": "threads have none, by the contract",
-    },
-)
+MADE: dict[str, Callable[[LockManager], Any]] = complete({
+    "lock": lambda locks: locks.lock("a"), "rlock": lambda locks: locks.rlock("a"),
+    "multilock": lambda locks: locks.multilock(["a", "b"]), "semaphore": lambda locks: locks.semaphore("a", 1),
+    "rwlock": lambda locks: locks.rwlock("a").write, "versioned": lambda locks: locks.versioned("a"),
+}, [kind.name for kind in KINDS], without={
+    "redlock": "threads have no manager of several servers", "hierarchy": "threads have none, by the contract",
+})  # fmt: skip
 LEASED = sorted(set(MADE) - {"versioned"})
 
 
@@ -196,12 +188,9 @@ def test_what_threads_do_not_have_is_an_error_that_says_what_to_use(locks: LockM
     uses: list[tuple[Callable[[], object], str]] = [
         (lambda: lock.adopt("text"), "aiolocks.Lock"),
         (lambda: made.semaphore("a", 1).adopt("text"), "aiolocks.Semaphore"),
-        (lambda: lock.touch("text"), "aiolocks.Lock"),
-        (lambda: lock.drop("text"), "aiolocks.Lock"),
-        (lambda: made.rwlock("a").upgradeable, "aiolocks.RWLock"),
-        (lambda: lease.upgrade(), "aiolocks.RWLock"),
-        (lambda: made.redlock("a"), "aiolocks.Redlock"),
-        (lambda: made.hierarchical("a"), "aiolocks.HierarchicalLock"),
+        (lambda: lock.touch("text"), "aiolocks.Lock"), (lambda: lock.drop("text"), "aiolocks.Lock"),
+        (lambda: made.rwlock("a").upgradeable, "aiolocks.RWLock"), (lambda: lease.upgrade(), "aiolocks.RWLock"),
+        (lambda: made.redlock("a"), "aiolocks.Redlock"), (lambda: made.hierarchical("a"), "aiolocks.HierarchicalLock"),
         (lambda: made.lock("a", watchdog="thread"), "aiolocks.Lock"),
         (lambda: made.rlock("a", max_stall=5), "aiolocks.RLock"),
         (lambda: made.multilock(["a"], track=True), "aiolocks.MultiLock"),
@@ -209,12 +198,10 @@ def test_what_threads_do_not_have_is_an_error_that_says_what_to_use(locks: LockM
         (lambda: made.once("a", keep=1, track=True), "aiolocks.Once"),
         (lambda: made.election("a", watchdog="thread"), "aiolocks.Election"),
         (lambda: manager.from_url("redis://localhost", on_lost="cancel"), "aiolocks.LockManager"),
-        (lambda: manager(redis_sync.Redis()), "from_url"),
-        (lambda: lock.acquire(5), r"acquire\(timeout=5\)"),
-        (lambda: made.lock("a", timeout=5), "acquire_timeout"),
-        (lambda: made.once("a", keep=60, renew=True), "renew"),
+        (lambda: manager(redis_sync.Redis()), "from_url"), (lambda: lock.acquire(5), r"acquire\(timeout=5\)"),
+        (lambda: made.lock("a", timeout=5), "acquire_timeout"), (lambda: made.once("a", keep=60, renew=True), "renew"),
         (lambda: made.election("a", acquire_timeout=5), "acquire_timeout"),
-    ]
+    ]  # fmt: skip
     names: list[tuple[Callable[[], object], str]] = [
         (lambda: made.rate_limiter("a", 1, per=1).touch, "'RateLimiter' object has no attribute 'touch'"),
         (lambda: lock.extend, r"lease\.renew\(60\)"),
@@ -433,15 +420,10 @@ def test_an_interrupted_call_leaves_nothing_behind(
         function, outcome, _ = begin(threads, others.once("b", keep=60), lambda: 5)
         lead, leads, _ = begin(threads, others.election("c"), returns)
         for call in (
-            lock.acquire,
-            lock.hold().__enter__,
-            lock.hold(timeout=5).__enter__,
-            lambda: once.run(int),
-            lambda: election.run(returns),
-            lambda: list(election.changes()),
-            lambda: locks.versioned("d").update(works),
+            lock.acquire, lock.hold().__enter__, lock.hold(timeout=5).__enter__, lambda: once.run(int),
+            lambda: election.run(returns), lambda: list(election.changes()), lambda: locks.versioned("d").update(works),
             lambda: locks.election("e").run(works),
-        ):
+        ):  # fmt: skip
             interrupts(0.05)
             begun = time.monotonic()
             with pytest.raises(Interrupted):
@@ -554,19 +536,14 @@ def test_a_call_of_a_signal_handler_is_an_error_and_no_deadlock(locks: LockManag
     assert lease.release()
 
 
-@pytest.mark.asyncio
 async def test_a_call_from_a_running_loop_is_refused_with_the_class_to_use_there(locks: LockManager) -> None:
     lease = await asyncio.to_thread(locks.lock("a").acquire)
     calls: list[tuple[Callable[[], object], str]] = [
         *((MADE[kind.name](locks).acquire, kind.class_name) for kind in KINDS if kind.name in LEASED),
-        (locks.versioned("b").read, "Versioned"),
-        (lease.release, "Lock"),
-        (locks.lock("b").hold().__enter__, "Lock"),
-        (lambda: locks.once("b", keep=1).run(int), "Once"),
-        (lambda: locks.election("b").run(repr), "Election"),
-        (lambda: next(locks.election("b").changes()), "Election"),
-        (locks.close, "LockManager"),
-    ]
+        (locks.versioned("b").read, "Versioned"), (lease.release, "Lock"), (locks.lock("b").hold().__enter__, "Lock"),
+        (lambda: locks.once("b", keep=1).run(int), "Once"), (lambda: locks.election("b").run(repr), "Election"),
+        (lambda: next(locks.election("b").changes()), "Election"), (locks.close, "LockManager"),
+    ]  # fmt: skip
     for call, named in calls:
         with pytest.raises(RuntimeError, match=rf"aiolocks\.{named} "):
             call()

@@ -94,7 +94,6 @@ async def watching(server: RedisServer, *options: str) -> AsyncIterator[Callable
     await process.communicate()
 
 
-@pytest.mark.asyncio
 async def test_off_a_terminal_it_is_plain_text(locks: LockManager, own_server: RedisServer, command: Command) -> None:
     """Or a JSON object for each look."""
     async with locks.lock("orders:42") as lease, locks.semaphore("scraper", 3):
@@ -132,7 +131,6 @@ class Watch(Terminal):
         super().__init__(command, env, lambda: ignores and signal.signal(ignores, signal.SIG_IGN))
 
 
-@pytest.mark.asyncio
 async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_server: RedisServer) -> None:
     async with locks.lock("first"), locks.lock("second"):
         terminal = Watch(own_server.tcp_url)
@@ -178,7 +176,6 @@ def test_an_outage_is_shown_with_its_beginning_and_ends_by_itself(own_server: Re
     assert terminal.ends()[0] == 0
 
 
-@pytest.mark.asyncio
 async def test_without_a_terminal_an_outage_is_a_line_and_ends_by_itself(own_server: RedisServer) -> None:
     async with watching(own_server, "--json") as line:
 
@@ -198,7 +195,6 @@ async def test_without_a_terminal_an_outage_is_a_line_and_ends_by_itself(own_ser
 
 @pytest.mark.faults
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_behind_sentinels_a_deposed_primary_is_looked_at_no_more() -> None:
     """It answers for up to 11 s after another has taken its place."""
     with SentinelSet() as sentinels:
@@ -214,7 +210,6 @@ async def test_behind_sentinels_a_deposed_primary_is_looked_at_no_more() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 @pytest.mark.timeout(120)
 async def test_ten_thousand_names_cost_the_server_a_hundredth_of_its_time(own_server: RedisServer) -> None:
     async with Redis.from_url(own_server.url) as client:

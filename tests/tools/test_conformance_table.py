@@ -12,8 +12,6 @@ from tests.support.lateness import TooLateError
 from tests.support.of_asyncio import OF_ASYNCIO, of_asyncio
 from tests.support.primitives import Make, Row
 
-pytestmark = pytest.mark.asyncio
-
 
 class Open(asyncio.Lock):
     """Keeps no task out."""

@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiolocks import LockManager
-from aiolocks.testing import (
-    HistoryEvent,
-    Recorder,
-    check_ended,
-    check_exclusion,
-    check_fencing,
-    check_linearizable,
-    check_residue,
-    keys_left,
-    read_history,
-    stale_writes,
-)
+from aiolocks import LockManager, testing
+from aiolocks.testing import HistoryEvent, check_exclusion, check_fencing, check_linearizable, check_residue
 from tests.support.cases import one_by_one
 
 
@@ -52,10 +41,10 @@ ONE_AFTER_THE_OTHER = [acquired(1, 1, 10, asked=0), ended(3, 1, 10), acquired(3,
 def test_a_clean_history_passes_every_checker() -> None:
     history = [*ONE_AFTER_THE_OTHER, wrote(2, 10), wrote(4, 11)]
     assert check_exclusion(history) == check_fencing(history) == check_linearizable(history) == []
-    assert check_ended(history) == []
-    (unended,) = check_ended(history[:1])
+    assert testing.check_ended(history) == []
+    (unended,) = testing.check_ended(history[:1])
     assert "fencing token 10" in unended
-    assert stale_writes(history) == 0
+    assert testing.stale_writes(history) == 0
 
 
 def test_c1_names_what_collides() -> None:
@@ -103,7 +92,7 @@ def test_c2_sees_an_older_token_after_a_newer_one_and_two_leases_that_share_one(
     assert "fencing token 10" in text
     assert len(check_fencing([acquired(1, 1, 10), HistoryEvent(2, 2, "acquired", "another", 10, "n")])) == 1
     refused = [wrote(1, 11), wrote(2, 10, "refused")]
-    assert (check_fencing(refused), stale_writes(refused)) == ([], 1)
+    assert (check_fencing(refused), testing.stale_writes(refused)) == ([], 1)
 
 
 def test_c3_names_what_contradicts_each_other() -> None:
@@ -117,11 +106,8 @@ def test_c3_names_what_contradicts_each_other() -> None:
 
 
 LATER_WITH_A_SMALLER_TOKEN = [
-    acquired(1, 1, 11, asked=0),
-    ended(2, 1, 11),
-    acquired(4, 2, 10, asked=3),
-    ended(5, 2, 10),
-]
+    acquired(1, 1, 11, asked=0), ended(2, 1, 11), acquired(4, 2, 10, asked=3), ended(5, 2, 10),
+]  # fmt: skip
 SIDE_BY_SIDE = [acquired(1, 1, 10, asked=0), acquired(2, 2, 11, asked=0), ended(3, 1, 10), ended(4, 2, 11)]
 TWO, END, ONE = acquired(1, 1, 10, asked=0, permits=2), ended(3, 1, 10), acquired(2, 2, 11, asked=0)
 ONE_OF_TWO, SECOND = acquired(1, 1, 10, asked=0), acquired(4, 2, 11, asked=2)
@@ -206,7 +192,7 @@ def test_a_token_acquired_twice_is_no_history() -> None:
 
 
 async def record_two(path: Path) -> None:
-    recorder = Recorder(path)
+    recorder = testing.Recorder(path)
     async with LockManager.from_url("memory://") as locks:
         for _ in range(2):
             asked = time.monotonic_ns()
@@ -228,7 +214,7 @@ async def leave_all_residue(prefix: str) -> dict[bytes, int]:
                 await lease.guard(("SET", "k", "v"))
         for key in ("stock:42", "user:{42}:cart", "{a}}", "}{"):
             await locks.versioned(key).update(lambda _: b"17")
-        return await keys_left(locks.client, prefix)
+        return await testing.keys_left(locks.client, prefix)
 
 
 @pytest.mark.parametrize("prefix", ["aiolocks:", "shop"])
@@ -240,7 +226,7 @@ def test_what_every_primitive_leaves_is_residue(prefix: str) -> None:
 
 def test_recordings_of_real_leases_are_read_back_and_pass(tmp_path: Path) -> None:
     asyncio.run(record_two(tmp_path / "history.jsonl"))
-    history = read_history(tmp_path / "history.jsonl")
+    history = testing.read_history(tmp_path / "history.jsonl")
     assert [event.event for event in history] == 2 * ["acquired", "accepted", "released"]
     assert {event.name for event in history} == {"orders:42"}
     assert check_exclusion(history) == check_fencing(history) == check_linearizable(history) == []

@@ -47,9 +47,9 @@ def kinds_in(literal: ast.AST, checked: set[ast.AST]) -> set[str]:
     """Return the kinds that names and texts in *literal* mean, except those in tables that are checked."""
     inside = set(ast.walk(literal)) - checked
     words = {
-        getattr(node, "id", getattr(node, "value", None))
+        getattr(node, "id", getattr(node, "attr", getattr(node, "value", None)))
         for node in inside
-        if isinstance(node, ast.Name | ast.Constant)
+        if isinstance(node, ast.Name | ast.Constant) or getattr(getattr(node, "value", None), "id", "") == "aiolocks"
     }
     return {CALLED[word] for word in words if word in CALLED}
 
@@ -133,7 +133,7 @@ def test_no_table_of_kinds_is_kept_by_hand(path: Path) -> None:
 
 def test_a_table_of_kinds_that_is_kept_by_hand_is_found() -> None:
     assert tables_by_hand('KINDS = ["lock", "rlock", "semaphore", "write lock"]') == [1]
-    assert tables_by_hand("def made():\n    return {'a': Lock, 'b': RLock, 'c': [Semaphore, RWLock.read]}") == [2]
+    assert tables_by_hand("def f():\n    return {'a': Lock, 'b': aiolocks.RLock, 'c': [Semaphore, RWLock.read]}") == [2]
     assert tables_by_hand('KINDS = complete({"lock": 1, "rlock": 2, "semaphore": 3, "write lock": 4}, names)') == []
 
 

@@ -10,8 +10,6 @@ from tests.support.clusters import ClusterSet
 from tests.support.leftovers import Leftovers, empty, is_residue, tasks_beyond, wait_until_none
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.asyncio
-
 RESIDUE = [
     b"aiolocks:lock:{orders}:fence", b"aiolocks:semaphore:{scraper}:meta", b"aiolocks:lock:{orders}:ticket",
     b"aiolocks:lock:{orders}:t:\x00}\xff", b"aiolocks:lock:{a:q:b}:fence", b"plain:fence",

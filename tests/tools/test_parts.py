@@ -42,15 +42,18 @@ def test_all_tests_are_run_and_tests_that_keep_a_core_busy_first(busy: int, othe
 
 @one_by_one("part, only", [(QUICK, "faults|slow"), (REST, "faults")])
 def test_a_folder_that_a_part_leaves_out_has_no_test_of_it(part: str, only: str) -> None:
+    marked = rf'^(pytestmark = [^=]*mark\.|    item\.add_marker\(")({only})\b'
     for text in texts_of(part):
-        assert re.search(rf"^pytestmark = [^=]*mark\.({only})\b", text, re.MULTILINE), text[:200]
-    assert not [text[:200] for text in texts_of(FAULTS) if "mark.faults" in text]
+        assert re.search(marked, text, re.MULTILINE), text[:200]
+    assert not [text[:200] for text in texts_of(FAULTS) if re.search(r'mark(\.|er\(")faults', text)]
 
 
 def texts_of(part: str) -> list[str]:
+    """Return the text of each file of tests, and that of its folder's conftest, which may mark all of them."""
     files = [file for folder in WITHOUT[part] for file in (ROOT / folder).rglob("test_*.py")]
     assert len(files) > 10
-    return [file.read_text("utf-8") for file in files]
+    pairs = [(file, file.with_name("conftest.py")) for file in files]
+    return ["\n".join(each.read_text("utf-8") for each in pair if each.exists()) for pair in pairs]
 
 
 def left_of(name: str, *marks: str, **parameters: Iterable[Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from tests.support.lateness import SLACK, in_time
 from tests.support.network import client_of, command, until, until_exists
 from tests.support.servers import RedisServer
 
-pytestmark = [pytest.mark.rest, pytest.mark.asyncio]
+pytestmark = pytest.mark.rest
 
 
 @pytest_asyncio.fixture(params=[2, 3], ids=["resp2", "resp3"])

@@ -25,7 +25,6 @@ class Telling(Exception):
             self.__context__ = ValueError(quote(PASSWORD, safe=""))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("how", ["args", "note", "attribute", "context", "log", "log arguments", "object", "warning"])
 async def test_a_secret_is_noticed(how: str) -> None:
     with pytest.raises(AssertionError, match=r"bcdef0123456|s3same"), listening() as ear:

@@ -14,7 +14,6 @@ from tests.support.heard import hearing
 from tests.support.network import until
 from tests.support.primitives import as_a_stranger, queued
 
-pytestmark = pytest.mark.asyncio
 pytest_plugins = ["aiolocks.testing.plugin"]
 
 
@@ -64,17 +63,15 @@ async def test_the_next_waiter_has_the_name_of_a_lost_lease(locks: LockManager) 
 
 
 HELD: dict[str, Callable[[LockManager], Any]] = {
-    "a lock": lambda locks: locks.lock("orders:42"),
-    "not renewed": lambda locks: locks.lock("orders:42", renew=False),
+    "a lock": lambda locks: locks.lock("orders:42"), "not renewed": lambda locks: locks.lock("orders:42", renew=False),
     "renewed by a thread": lambda locks: locks.lock("orders:42", watchdog="thread"),
     "a reentrant lock": lambda locks: locks.rlock("orders:42"),
-    "a reader": lambda locks: locks.rwlock("orders:42").read,
-    "a permit": lambda locks: locks.semaphore("orders:42", 3),
+    "a reader": lambda locks: locks.rwlock("orders:42").read, "a permit": lambda locks: locks.semaphore("orders:42", 3),
     "one of several names": lambda locks: locks.multilock(["orders:42", "orders:43"]),
     "a path": lambda locks: locks.hierarchical("orders:42").write,
     "a leader": lambda locks: locks.election("orders:42")._primitive,
     "another prefix": lambda locks: locks.lock("orders:42", prefix="mine:"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", list(HELD))

@@ -127,15 +127,11 @@ async def keep_leases_by_hand(locks: LockManager, delay: float) -> None:
 Way = Callable[[LockManager, float], Awaitable[None]]
 
 WAYS: dict[str, tuple[Way, type[BaseException] | None]] = {
-    "leave_waiters_pending": (leave_waiters_pending, None),
-    "leave_idle": (leave_idle, None),
-    "leave_an_unawaited_release": (leave_an_unawaited_release, None),
-    "close_client": (close_client, None),
-    "raise_in_block": (raise_in_block, Planned),
-    "interrupt": (interrupt, KeyboardInterrupt),
-    "cancel_main": (cancel_main, asyncio.CancelledError),
-    "keep_leases_by_hand": (keep_leases_by_hand, None),
-}
+    "leave_waiters_pending": (leave_waiters_pending, None), "leave_idle": (leave_idle, None),
+    "leave_an_unawaited_release": (leave_an_unawaited_release, None), "close_client": (close_client, None),
+    "raise_in_block": (raise_in_block, Planned), "interrupt": (interrupt, KeyboardInterrupt),
+    "cancel_main": (cancel_main, asyncio.CancelledError), "keep_leases_by_hand": (keep_leases_by_hand, None),
+}  # fmt: skip
 
 
 def loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop]:

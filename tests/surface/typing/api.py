@@ -11,35 +11,7 @@ from redis import exceptions as redis_exceptions
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import (
-    AcquireTimeoutError,
-    Election,
-    HierarchicalLock,
-    Holder,
-    Lease,
-    LeaseLostError,
-    LimitMismatchError,
-    Lock,
-    LockError,
-    LockManager,
-    MultiLock,
-    Once,
-    OnceFailedError,
-    Outcome,
-    OutcomeMismatchError,
-    QueueFullError,
-    QuorumError,
-    RateLimiter,
-    Redlock,
-    RLock,
-    RWLock,
-    Semaphore,
-    Statistics,
-    VersionConflictError,
-    Versioned,
-    Waiter,
-    with_lock,
-)
+from aiolocks import Election, Holder, Lease, Lock, LockManager, MultiLock, Redlock, RLock, RWLock, Semaphore, with_lock
 from aiolocks.events import Event, on_event
 from aiolocks.otel import instrument
 
@@ -55,7 +27,7 @@ def made(redis: Redis, several: list[Redis]) -> None:
     assert_type(MultiLock(redis, ["account:1", "account:2"], ttl=10, acquire_timeout=5).names, tuple[str, ...])
     assert_type(Redlock(several, "orders:42", ttl=10, acquire_timeout=5), Redlock)
     assert_type(RWLock(redis, "catalogue", ttl=10, on_lost="flag").name, str)
-    assert_type(HierarchicalLock(redis, "shop/orders", ttl=10, on_lost="flag").name, str)
+    assert_type(aiolocks.HierarchicalLock(redis, "shop/orders", ttl=10, on_lost="flag").name, str)
 
 
 async def every_lock(lock: Lock | RLock | Semaphore | MultiLock | Redlock) -> None:
@@ -69,11 +41,11 @@ async def every_lock(lock: Lock | RLock | Semaphore | MultiLock | Redlock) -> No
     assert_type(await lock.acquire(timeout=None), Lease)
     assert_type(await lock.try_acquire(), Lease | None)
     assert_type(await lock.locked(), bool)
-    assert_type(await lock.statistics(), Statistics)
+    assert_type(await lock.statistics(), aiolocks.Statistics)
     await lock.release()
 
 
-async def every_mode(rw: RWLock, path: HierarchicalLock) -> None:
+async def every_mode(rw: RWLock, path: aiolocks.HierarchicalLock) -> None:
     for mode in (rw.read, rw.write, rw.upgradeable, path.read, path.write):
         async with mode as lease, mode.hold(timeout=5) as again:
             assert_type(lease, Lease)
@@ -81,7 +53,7 @@ async def every_mode(rw: RWLock, path: HierarchicalLock) -> None:
         assert_type(await mode.acquire(timeout=None), Lease)
         assert_type(await mode.try_acquire(), Lease | None)
         assert_type(await mode.locked(), bool)
-        assert_type(await mode.statistics(), Statistics)
+        assert_type(await mode.statistics(), aiolocks.Statistics)
     async with rw.upgradeable as lease, lease.upgrade(timeout=5) as alone:
         assert_type(alone, Lease)
     await lease.downgrade()
@@ -95,7 +67,7 @@ async def what_one_name_has(lock: Lock) -> None:
     assert_type(await lock.touch(b"text", ttl=timedelta(seconds=90)), int | None)
     assert_type(await lock.drop("text"), bool)
     assert_type(await lock.holders(), tuple[Holder, ...])
-    assert_type(await lock.waiters(), tuple[Waiter, ...])
+    assert_type(await lock.waiters(), tuple[aiolocks.Waiter, ...])
     assert_type(await lock.revoke(), tuple[Holder, ...])
     assert_type(await lock.revoke(fencing_token=7, force=True, timeout=timedelta(seconds=5)), tuple[Holder, ...])
 
@@ -122,7 +94,7 @@ async def acquire_as_a_coroutine_and_as_a_block(lock: Lock, semaphore: Semaphore
         assert_type(lease, Lease)
 
 
-async def calls_without_await(lock: Lock, semaphore: Semaphore, rw: RWLock, path: HierarchicalLock) -> None:
+async def calls_without_await(lock: Lock, semaphore: Semaphore, rw: RWLock, path: aiolocks.HierarchicalLock) -> None:
     if lock.try_acquire():  # type: ignore[truthy-bool]  # pyright: ignore[reportGeneralTypeIssues]
         pass
     if lease := semaphore.try_acquire(permits=2):  # type: ignore[truthy-bool]  # pyright: ignore[reportGeneralTypeIssues]
@@ -162,7 +134,9 @@ class AnyAwaitable(Protocol):
     def locked(self) -> Awaitable[bool]: ...
 
 
-def locks_by_protocol(lock: Lock | RLock | Semaphore | MultiLock | Redlock, rw: RWLock, path: HierarchicalLock) -> None:
+def locks_by_protocol(
+    lock: Lock | RLock | Semaphore | MultiLock | Redlock, rw: RWLock, path: aiolocks.HierarchicalLock
+) -> None:
     locks: list[AnyLock] = [lock, rw.read, rw.write, path.read, path.write]
     awaitable: list[AnyAwaitable] = [lock, rw.read, rw.write, path.read, path.write]
     assert locks
@@ -200,7 +174,7 @@ async def waiting_rooms(redis: Redis, locks: LockManager) -> None:
     Redlock([redis], "a", max_waiting=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-async def notes(redis: Redis, locks: LockManager, error: AcquireTimeoutError, event: Event) -> None:
+async def notes(redis: Redis, locks: LockManager, error: aiolocks.AcquireTimeoutError, event: Event) -> None:
     assert_type(error.holders, tuple[Holder, ...] | None)
     assert_type(event.note, str | None)
     async with Lock(redis, "a", note="May's report") as lease, locks.semaphore("b", 2, note="x").hold():
@@ -239,7 +213,7 @@ async def guard(lease: Lease, key: bytes) -> None:
 
 
 async def versioned(redis: Redis) -> None:
-    stock = Versioned(redis, "stock:42", expire=60, prefix="app:")
+    stock = aiolocks.Versioned(redis, "stock:42", expire=60, prefix="app:")
     assert_type(stock.key, str)
     value, version = await stock.read()
     assert_type(value, bytes | str | None)
@@ -295,8 +269,8 @@ def wrongly_decorated(redis: Redis, locks: LockManager, several: list[Redis]) ->
     with_lock(several, "a", kind=Redlock, min_uptime=60, min_hold=60)
     with_lock(several, "a", kind=Redlock, replicas=1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     with_lock(redis, "a", kind=RWLock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    with_lock(redis, "a", kind=HierarchicalLock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    with_lock(redis, "a", kind=Versioned)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with_lock(redis, "a", kind=aiolocks.HierarchicalLock)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with_lock(redis, "a", kind=aiolocks.Versioned)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def wrong_options(redis: Redis, locks: LockManager) -> None:
@@ -308,7 +282,7 @@ def wrong_options(redis: Redis, locks: LockManager) -> None:
     RWLock(redis, "a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Semaphore(redis, "a", 5, tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     MultiLock(redis, ["a"], tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    HierarchicalLock(redis, "a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    aiolocks.HierarchicalLock(redis, "a", tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Redlock([redis], "a", replicas=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     LockManager(redis, tll=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     LockManager(redis, on_lost="raise")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -340,7 +314,7 @@ async def timedeltas(redis: Redis, lease: Lease) -> None:
         assert_type(await lock.acquire(timeout=minute), Lease)
         assert_type(await Semaphore(redis, "a", 3).acquire(permits=2, timeout=minute), Lease)
         assert_type(await lease.renew(minute), bool)
-    Versioned(redis, "stock", expire=minute)
+    aiolocks.Versioned(redis, "stock", expire=minute)
     LockManager(redis, ttl=minute).lock("a", acquire_timeout=minute)
 
 
@@ -362,7 +336,7 @@ def decorated(redis: Redis, locks: LockManager) -> None:
 
 
 async def once(redis: Redis, locks: LockManager) -> None:
-    rates = Once(redis, "rates", keep=timedelta(hours=1), dumps=str.encode, loads=bytes.decode)
+    rates = aiolocks.Once(redis, "rates", keep=timedelta(hours=1), dumps=str.encode, loads=bytes.decode)
 
     async def fetch() -> dict[str, float]:
         return {}
@@ -373,17 +347,17 @@ async def once(redis: Redis, locks: LockManager) -> None:
     assert_type(await rates.run(fetch, timeout=5, fingerprint="a"), dict[str, float])
     assert_type(await rates.run(lambda: fetch_for("monday")), list[float])
     await rates.run(fetch())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    assert_type(await rates.outcome(), Outcome | None)
+    assert_type(await rates.outcome(), aiolocks.Outcome | None)
     assert_type(await rates.holders(), tuple[Holder, ...])
-    Once(redis, "rates")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    Once(redis, "rates", keep=1, on_lost="flag")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    aiolocks.Once(redis, "rates")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    aiolocks.Once(redis, "rates", keep=1, on_lost="flag")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     locks.once("rates", keep=1, min_hold=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     decorated = aiolocks.once(locks, "rates:{day}", keep=3600, errors="retry")(fetch_for)
     assert_type(await decorated("monday"), list[float])
     await decorated(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     try:
         await decorated("monday")
-    except (OnceFailedError, OutcomeMismatchError) as error:
+    except (aiolocks.OnceFailedError, aiolocks.OutcomeMismatchError) as error:
         assert_type(error.name, str)
 
 
@@ -393,10 +367,10 @@ async def manager(redis: Redis) -> None:
     assert_type(client, Redis)  # type: ignore[unused-awaitable]  # a client can be awaited, but need not be
     assert_type(locks.lock("orders:42", ttl=5), Lock)
     assert_type(locks.multilock(["a", "b"], ttl=5), MultiLock)
-    assert_type(locks.once("rates", keep=3600, errors="retry"), Once)
+    assert_type(locks.once("rates", keep=3600, errors="retry"), aiolocks.Once)
     assert_type(locks.rlock("orders:42", ttl=5), RLock)
     assert_type(locks.semaphore("scraper", 10, acquire_timeout=None), Semaphore)
-    assert_type(locks.versioned("stock:42", expire=5), Versioned)
+    assert_type(locks.versioned("stock:42", expire=5), aiolocks.Versioned)
     assert_type(LockManager.from_url("memory://", on_lost="flag"), LockManager)
     async with LockManager.from_url("redis://localhost") as locks:
         assert_type(locks, LockManager)
@@ -421,30 +395,32 @@ async def election(redis: Redis, locks: LockManager) -> None:
 
 
 async def rate_limiter(redis: Redis, locks: LockManager) -> None:
-    limiter = RateLimiter(redis, "api", 100, per=timedelta(minutes=1), acquire_timeout=5, max_waiting=9, prefix="mine:")
-    assert_type(locks.rate_limiter("api", 100, per=60, acquire_timeout=None), RateLimiter)
+    limiter = aiolocks.RateLimiter(
+        redis, "api", 100, per=timedelta(minutes=1), acquire_timeout=5, max_waiting=9, prefix="mine:"
+    )
+    assert_type(locks.rate_limiter("api", 100, per=60, acquire_timeout=None), aiolocks.RateLimiter)
     async with limiter as nothing:
         assert_type(nothing, None)
     assert_type(await limiter.acquire(cost=2, timeout=5), None)
     assert_type(await limiter.try_acquire(cost=2), bool)
-    assert_type(await limiter.statistics(), Statistics)
-    RateLimiter(redis, "api", 100)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert_type(await limiter.statistics(), aiolocks.Statistics)
+    aiolocks.RateLimiter(redis, "api", 100)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     locks.rate_limiter("api", 100, per=60, ttl=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-def statistics(now: Statistics) -> None:
+def statistics(now: aiolocks.Statistics) -> None:
     assert_type(now.name, str)
     for number in (now.permits, now.holders, now.waiting, now.fencing_token, now.limit):
         assert_type(number, int)
 
 
 def errors(
-    busy: AcquireTimeoutError,
-    full: QueueFullError,
-    lost: LeaseLostError,
-    refused: LimitMismatchError,
-    conflict: VersionConflictError,
-    too_few: QuorumError,
+    busy: aiolocks.AcquireTimeoutError,
+    full: aiolocks.QueueFullError,
+    lost: aiolocks.LeaseLostError,
+    refused: aiolocks.LimitMismatchError,
+    conflict: aiolocks.VersionConflictError,
+    too_few: aiolocks.QuorumError,
 ) -> None:
     for error in (busy, full, lost, refused, conflict, too_few):
         assert_type(error.name, str)
@@ -454,7 +430,7 @@ def errors(
     assert_type((refused.permits, refused.limit), tuple[int, int])
     assert_type((conflict.expected, conflict.actual), tuple[str, str])
     assert_type(too_few.outcomes, Mapping[str, str])
-    ours: tuple[LockError, LockError] = (conflict, refused)
+    ours: tuple[aiolocks.LockError, aiolocks.LockError] = (conflict, refused)
     of_redis_py: tuple[redis_exceptions.LockNotOwnedError, redis_exceptions.LockError] = (lost, refused)
     of_python: tuple[TimeoutError, ValueError] = (busy, refused)
     print(ours, of_redis_py, of_python)

@@ -4,17 +4,10 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from redis import exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    ReadOnlyError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AuthenticationError, MasterDownError, ReadOnlyError, ResponseError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiolocks import QuorumError
@@ -35,10 +28,10 @@ DEMOTED = "You can't write against a read only replica."
     (ResponseError(BUSY.replace("Redis", "Valkey")), NotNowError, BUSY.replace("Redis", "Valkey")),
     (ResponseError("NOREPLICAS Not enough good replicas to write."), NotNowError, None),
     (TryAgainError("Multiple keys request"), NotNowError, "TRYAGAIN Multiple keys request"),
-    (ClusterDownError("The cluster is down"), NotNowError, "CLUSTERDOWN The cluster is down"),
+    (exceptions.ClusterDownError("The cluster is down"), NotNowError, "CLUSTERDOWN The cluster is down"),
     (ReadOnlyError(DEMOTED), NoPrimaryError, f"READONLY {DEMOTED}"),
     (ResponseError(f"Error running script: 8: -READONLY {DEMOTED}"), NoPrimaryError, f"READONLY {DEMOTED}"),
-    (BusyLoadingError("Redis is loading"), NoPrimaryError, "LOADING Redis is loading"),
+    (exceptions.BusyLoadingError("Redis is loading"), NoPrimaryError, "LOADING Redis is loading"),
     (MasterDownError("Link with MASTER is down"), NoPrimaryError, "MASTERDOWN Link with MASTER is down"),
 ])  # fmt: skip
 def test_the_answer_of_an_unready_server_is_known(error: Exception, kind: type[Exception], says: str | None) -> None:

@@ -6,21 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from aiolocks._core.tokens import (
-    LENGTH,
-    OWN,
-    SESSION,
-    digest_of,
-    fresh_session,
-    fresh_token,
-    own_part,
-    session_of,
-    tokens_of,
-)
+from aiolocks._core import tokens
+from aiolocks._core.tokens import LENGTH, OWN, SESSION, digest_of, fresh_session, fresh_token, own_part, session_of
 from tests.support.cases import one_by_one
 
 
-@pytest.mark.parametrize("draw", [tokens_of, lambda session: lambda: fresh_token(session)], ids=["many", "one"])
+@pytest.mark.parametrize("draw", [tokens.tokens_of, lambda session: lambda: fresh_token(session)], ids=["many", "one"])
 def test_tokens_are_their_session_and_132_random_bits(draw: Callable[[bytes], Callable[[], bytes]]) -> None:
     session = fresh_session()
     another = draw(session)

@@ -303,13 +303,11 @@ async def test_an_objection_is_raised_but_the_grants_of_others_beside_it_are_the
 async def test_after_an_error_it_is_known_whether_the_request_may_have_been_run() -> None:
     """Reached: Redis has said so. Unanswered: it may come still."""
     for said, reached, unanswered in [
-        (BUSY, False, False),
-        (ResponseError("OOM command not allowed"), True, False),
+        (BUSY, False, False), (ResponseError("OOM command not allowed"), True, False),
         (RedisConnectionError("gone"), False, True),
-        (ReadOnlyError("You can't write against a read only replica."), False, False),
-        (SILENCE, False, True),
+        (ReadOnlyError("You can't write against a read only replica."), False, False), (SILENCE, False, True),
         ([b"granted", b"7", 0], True, True),
-    ]:
+    ]:  # fmt: skip
         async with scene(lock_grant=said) as there:
             request, asked = there.ask()
             with pytest.raises(RedisError) as caught:

@@ -314,25 +314,16 @@ def voting(*phases: tuple[float, object]) -> list[Voter]:
     return [Voter(grant=vote), Voter(grant=vote), Voter(grant=BROKEN)]
 
 
-@pytest.mark.parametrize(
-    ("servers", "wait", "seconds"),
-    [
-        (lambda: voting((EVER, BROKEN)), True, 1),
-        (lambda: voting((EVER, BROKEN)), False, 1),
-        (lambda: voting((0.5, takes(1000)), (EVER, BROKEN)), True, (0.5 + TTL)),
-        (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], True, TTL),
-        (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], False, 1),
-        (lambda: [Voter(grant=answer) for answer in (RUNS_A_SCRIPT, BROKEN, BROKEN)], True, 1),
-    ],
-    ids=[
-        "they never voted",
-        "asked once",
-        "enough had voted",
-        "they do not agree",
-        "asked once to agree",
-        "one that runs a script would make no majority",
-    ],
-)
+@pytest.mark.parametrize(("servers", "wait", "seconds"), [
+    (lambda: voting((EVER, BROKEN)), True, 1), (lambda: voting((EVER, BROKEN)), False, 1),
+    (lambda: voting((0.5, takes(1000)), (EVER, BROKEN)), True, (0.5 + TTL)),
+    (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], True, TTL),
+    (lambda: [Voter(**{"raise": BROKEN}) for _ in range(3)], False, 1),
+    (lambda: [Voter(grant=answer) for answer in (RUNS_A_SCRIPT, BROKEN, BROKEN)], True, 1),
+], ids=[
+    "they never voted", "asked once", "enough had voted", "they do not agree", "asked once to agree",
+    "one that runs a script would make no majority",
+])  # fmt: skip
 async def test_too_few_answers_are_an_error_after_a_second_or_after_a_ttl_where_there_were_enough_before(
     servers: Callable[[], list[Voter]], wait: bool, seconds: float
 ) -> None:

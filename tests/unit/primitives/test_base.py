@@ -15,14 +15,12 @@ from tests.support.primitives import EVERY_ROW
 
 def test_a_server_is_called_by_its_address_and_by_nothing_secret() -> None:
     for url, place in [
-        ("redis://", "localhost:6379"),
-        ("redis://10.0.0.1", "10.0.0.1:6379"),
-        ("redis://:7000", "localhost:7000"),
+        ("redis://", "localhost:6379"), ("redis://10.0.0.1", "10.0.0.1:6379"), ("redis://:7000", "localhost:7000"),
         ("redis://admin:secret@10.0.0.1:7000/3", "10.0.0.1:7000/3"),
         ("rediss://admin:secret@10.0.0.1:7000/0", "10.0.0.1:7000"),
         ("unix://admin:secret@/run/redis.sock", "/run/redis.sock"),
         ("unix:///run/redis.sock?db=2", "/run/redis.sock/2"),
-    ]:
+    ]:  # fmt: skip
         assert place_of(ConnectionPool.from_url(url)) == place
 
 

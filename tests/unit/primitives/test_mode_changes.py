@@ -61,10 +61,8 @@ async def test_an_upgrade_is_asked_for_before_all_others(timeout: float | None, 
 
 
 @pytest.mark.parametrize(("terms", "words", "granted"), [
-    ({"acquire_timeout": 0.3}, {}, False),
-    ({"acquire_timeout": 0.3}, {"timeout": 5}, True),
-    ({"acquire_timeout": 0.3}, {"timeout": None}, True),
-    ({"acquire_timeout": 5}, {"timeout": 0.3}, False),
+    ({"acquire_timeout": 0.3}, {}, False), ({"acquire_timeout": 0.3}, {"timeout": 5}, True),
+    ({"acquire_timeout": 0.3}, {"timeout": None}, True), ({"acquire_timeout": 5}, {"timeout": 0.3}, False),
     ({}, {}, True),
 ])  # fmt: skip
 async def test_an_upgrade_waits_for_its_time_out_or_that_of_its_lease(

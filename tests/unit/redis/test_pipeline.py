@@ -500,14 +500,9 @@ async def test_what_a_full_link_that_answers_nothing_holds_back_is_told_when_its
 async def test_how_long_replies_take_is_known_at_once_and_forgotten_slowly() -> None:
     async with scripted() as (server, commands, outcomes, _):
         for took, round_trip, patience, undo_patience in [
-            (0.055, 0.055, 1.0, 0.25),
-            (0.1, 0.1, 1.0, 0.4),
-            (0.4, 0.4, 1.6, 1.0),
-            (1.0, 1.0, 4.0, 1.0),
-            (0.0, 0.8, 3.2, 1.0),
-            (0.0, 0.64, 2.56, 1.0),
-            (3.0, 3.0, REPLY_TIMEOUT, 1.0),
-        ]:
+            (0.055, 0.055, 1.0, 0.25), (0.1, 0.1, 1.0, 0.4), (0.4, 0.4, 1.6, 1.0), (1.0, 1.0, 4.0, 1.0),
+            (0.0, 0.8, 3.2, 1.0), (0.0, 0.64, 2.56, 1.0), (3.0, 3.0, REPLY_TIMEOUT, 1.0),
+        ]:  # fmt: skip
             server.answer = lambda asked, took=took: Later(took, asked.what)  # type: ignore[misc]  # bound as it is made
             ask(commands, outcomes, str(round_trip))
             await asyncio.sleep(5)
