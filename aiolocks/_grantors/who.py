@@ -71,6 +71,9 @@ _MAX_SESSIONS = 100
 _FIRST_TIME = 10**15
 """Tickets and fencing tokens are µs since 1970, except tickets that pass the queue, and fencing tokens of others."""
 
+_AFTER_TIME = 253_402_300_800 * 10**6
+"""The end of the year 9999, the last one of a datetime. Damaged keys can have larger numbers."""
+
 _HMGET = PlainCommand("HMGET")
 
 
@@ -408,7 +411,7 @@ def _in_order(rows: Sequence[R]) -> list[R]:
 
 def time_of(micros: int) -> datetime | None:
     """Return the server's time of *micros* µs since 1970 as a datetime. None means that the time is not known."""
-    if micros < _FIRST_TIME:  # equivalent: comparison, one moment in 2001
+    if not _FIRST_TIME <= micros < _AFTER_TIME:  # equivalent: comparison, one moment in 2001, and one in 9999
         return None
     return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6)
 
