@@ -267,9 +267,8 @@ class RedisGrantor:
     def _read_grant(self, call: PendingCall, reply: Any, request: Request, *, overtook: bool) -> Answer | None:
         if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
             args = call.args
-            if reply >= 0 or args[3] != _BRIEFLY:
+            if not -MAX_FENCE < reply < 0 or args[3] != _BRIEFLY:
                 raise ValueError
-            check_numbers(reply)
             request.queued(-reply, call.sent_at, 0, name_in(args[4]))
             turned = request.wait_by(call.reply_to)
             if not request.turn.done():
@@ -279,9 +278,7 @@ class RedisGrantor:
         if verdict == b"withdrawn":
             raise WithdrawnError("this request was withdrawn before it came")
         check_numbers(reply[1])
-        if verdict == b"granted":
-            if not 0 <= reply[1] < MAX_FENCE:
-                raise ValueError
+        if verdict == b"granted" and 0 <= reply[1] < MAX_FENCE:
             request.left_at(call.sent_at)
             self.deliver(reply[2])  # this very grant may be among them
             self._leave_line(request)
