@@ -14,7 +14,7 @@ from redis.exceptions import InvalidResponse
 RawReply = Any
 """A reply: bytes, a number, None or a list of these, or an exception. Code that reads it raises one of `UNREADABLE`."""
 
-UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """Errors raised by code that reads a reply of an unexpected shape."""
 
 MAX_FENCE = 2**53
