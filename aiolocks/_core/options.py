@@ -15,9 +15,6 @@ _warned_of_milliseconds = False
 MIN_TTL = 0.1
 """Minimum TTL in seconds. With less, the network's own delays would use up the lease."""
 
-MAX_TTL = 1e9
-"""Maximum TTL in seconds: 32 years."""
-
 MAX_NOTE = 200
 """Maximum number of characters of a note."""
 
@@ -164,7 +161,7 @@ def check_ttl(ttl: Duration | None) -> float:
     seconds = check_seconds("ttl", ttl)
     if seconds < MIN_TTL:
         raise ValueError(f"ttl must be >= {MIN_TTL} seconds, not {ttl!r}")
-    if seconds > MAX_TTL:
+    if seconds > 10**9:
         raise ValueError(f"ttl must be <= 1e9 seconds, not {ttl!r}")
     global _warned_of_milliseconds
     if seconds >= 3600 and isinstance(ttl, int) and ttl % 1000 == 0 and not _warned_of_milliseconds:

@@ -5,14 +5,13 @@ That session's own key says on which host and in which process it is, and what t
 """
 
 import json
+import math
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, final
-
-from .options import MAX_TTL, MIN_TTL
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,7 @@ def _read(text: str) -> Offer | None:
         if not text.startswith(_START) or zlib.crc32(said).to_bytes(4, "big") != whole[:4]:
             return None
         kind, names, amount, secret, ttl = json.loads(said)
-        if type(kind) is not str or type(amount) is not int or amount < 1:
-            return None
-        if type(ttl) is not float or not MIN_TTL <= ttl <= MAX_TTL:
+        if type(amount) is not int or amount < 1 or type(ttl) is not float or not 0 < ttl < math.inf:
             return None
         return Offer(kind, tuple(name.encode() for name in names), amount, secret.encode(), ttl)
     except (ValueError, TypeError, AttributeError, RecursionError):
