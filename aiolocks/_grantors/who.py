@@ -387,7 +387,7 @@ async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple
     while place >= 0:
         place, skip, now, *fields = await grantor.ask("lock/waiters", (place, skip))
         for token, ticket, share in zip(*[iter(fields)] * 3, strict=True):
-            rows.append(WaiterRow(session_of(token), digest_of(token), int(float(ticket)), int(now), int(share)))
+            rows.append(WaiterRow(session_of(token), digest_of(token), _ticket(ticket), int(now), int(share)))
     waiters: list[Waiter] = []
     places = {row.digest: at for at, row in enumerate(_in_order(rows))}
     for row, named in await _sorted(rows, only, grantor):
@@ -396,6 +396,14 @@ async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple
         words = {**named._asdict(), **_amount(grantor, row.permits)}
         waiters.append(Waiter(**words, since=since, waiting=waiting, position=places[row.digest]))
     return tuple(waiters)
+
+
+def _ticket(score: bytes) -> int:
+    """Return a ticket, which is a score of Redis, or 0 if the reply has none in its place."""
+    try:
+        return int(float(score))
+    except (ValueError, OverflowError):
+        return 0
 
 
 async def _sorted(rows: Sequence[R], only: Sequence[int], grantor: "RedisGrantor") -> "zip[tuple[R, Named]]":

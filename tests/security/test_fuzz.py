@@ -127,7 +127,8 @@ async def use(row: Row, server: Answering, leases: list[Lease], notice: bytes) -
     st.sampled_from(ROWS), st.lists(words, max_size=5).map(b" ".join), st.sampled_from(["", *VERBS]),
     st.integers(0, 30), values, failed=[(LOCK, HUGE, *edit) for edit in [
         ("", 0, 0), ("statistics", 7, CUT), ("holders", 3, 10**18), ("guard", 0, TOO_MANY),
-        ("recheck", 5, {-(10**15): 1}), ("revoke", 5, 5), ("read", 2, b"\xff"), ("grant", 0, 10**400),
+        ("recheck", 5, {-(10**15): 1}), ("revoke", 5, 5), ("read", 2, b"\xff"), ("waiters", 19, b""),
+        ("grant", 0, 10**400),
     ]] + [(SEMAPHORE, HUGE, "pause", 1, 10**400)],
 )  # fmt: skip
 async def test_a_reply_or_notice_is_read_rightly_or_an_error_of_redis_py(row: Row, notice: bytes, *edit: Any) -> None:
@@ -174,7 +175,7 @@ PIECES = """one two : :7 :x [::1] [ ] , / /0 locks %ff %zz @ ? & # ?db=1 &db=x &
 ?protocol=x ?event_dispatcher=x ?maint_notifications_config=x ?max_connections=-1 ?password=s3cret"""
 
 
-@fuzz(st.text() | st.tuples(
+@fuzz(st.text().filter(lambda url: "s3cret" not in url.lower()) | st.tuples(
     st.sampled_from(SCHEMES), st.sampled_from(["://", "://me:s3cret@"]), *[st.sampled_from(["", *PIECES.split()])] * 4
 ).map("".join), failed=[
     ["redis+cluster://me:s3cret@one?db=1"], ["redis+cluster://me:s3cret@one?retry=x&retry_on_error=x"],
@@ -185,7 +186,7 @@ async def test_a_url_gives_a_client_or_an_error_without_its_password(url: str) -
         shown = repr(LockManager.from_url(url))
     except (ValueError, RedisError) as error:
         shown = "".join(traceback.format_exception(error))
-    assert "s3cret" not in shown or not re.search("[:=]s3cret", url)  # it may be the host's name
+    assert "s3cret" not in shown
 
 
 @fuzz(st.text("{}!:.[]0ab-rsx", max_size=20), *[st.text("':\\\"a\udc80")] * 4, failed=[("{a!x}", *"    ")])
