@@ -191,10 +191,15 @@ def fields_of(template: str) -> list[str]:
     return fields
 
 
-def _parse(template: str) -> Iterator[tuple[str, str | None]]:
-    for text, field, spec, _ in Formatter().parse(template):
+def _parse(template: str, depth: int = 0) -> Iterator[tuple[str, str | None]]:
+    """Return each text and field of *template*. Raise ValueError for what `str.format` would refuse in any request."""
+    for text, field, spec, conversion in Formatter().parse(template):
+        if conversion not in (None, "r", "s", "a"):
+            raise ValueError(f"there is no conversion {conversion!r}")
+        if field is not None and depth > 1:
+            raise ValueError("a format within a format has no fields")
         yield text, field
-        for _, inner in _parse(spec or ""):
+        for _, inner in _parse(spec or "", depth + 1):
             yield "", inner
 
 

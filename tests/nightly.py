@@ -34,6 +34,7 @@ _FLEETS = (
 )
 _DEFECTS = ("tests/simulation/test_defects.py", "-n", "2")
 _HISTORIES = ("tests/scripts/test_histories.py", "-n", "2")
+_FUZZ = ("tests/security/test_fuzz.py", "-n", "2", "-o", "faulthandler_timeout=3600")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
     of_a_set = "whose primaries are killed, stopped and replaced"
     fleets = {"AIOLOCKS_FLEET_SECONDS": "20", "AIOLOCKS_ACQUISITIONS": "10000", "AIOLOCKS_ELECTION_SECONDS": "600"}
     histories = {"AIOLOCKS_EXAMPLES": str(options.histories), "AIOLOCKS_SEED": str(options.start)}
+    examples = {"AIOLOCKS_EXAMPLES": str(options.examples), "AIOLOCKS_SEED": str(options.start)}
     long = ("--part", "long", "-n", "2", "--dist", "loadscope")
 
     def newer(name: str, suite: str) -> Part:
@@ -86,6 +88,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         Part("simulation-cluster", "the same on a Cluster, whose slots move", (*simulation, "--cluster", some)),
         Part("simulation-liveness", "one process or server fails for good", (*simulation, "--liveness", some)),
         Part("histories", "longer histories of the scripts beside a model", (*_PYTEST, *_HISTORIES), histories),
+        Part("fuzz", "replies, notices, URLs, templates and texts of any shape", (*_PYTEST, *_FUZZ), examples),
         Part("mutants", "one change of the library at a time: is it noticed?", sample),
         Part("model", "every interleaving within the large bound", ("-m", "tests.simulation.model", "--large")),
     ]
@@ -138,8 +141,9 @@ def chosen(arguments: Sequence[str] | None = None) -> list[Part]:
     parser.add_argument("--sample", type=int, default=300, help="mutants: how many are drawn")
     parser.add_argument("--schedules", type=int, default=10_000, help="simulation: how many seeds")
     parser.add_argument("--histories", type=int, default=5_000, help="histories: how many of each kind")
+    parser.add_argument("--examples", type=int, default=20_000, help="fuzz: how many for each test")
     drawn = random.SystemRandom().randrange(2**31)
-    parser.add_argument("--start", type=int, default=drawn, help="simulation, histories: the first seed; else drawn")
+    parser.add_argument("--start", type=int, default=drawn, help="simulation, histories, fuzz: first seed; else drawn")
     parser.add_argument("--jobs", type=int, default=2, help="simulation: in so many processes")
     options = parser.parse_args(arguments)
     known = {part.name: part for part in parts(options)}

@@ -17,6 +17,12 @@ RawReply = Any
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """Errors raised by code that reads a reply of an unexpected shape."""
 
+MAX_FENCE = 2**53
+"""Fencing tokens are smaller: scripts calculate with floats."""
+
+_MAX_NUMBER = 2**63
+"""Numbers of Redis are smaller. RESP3 has longer ones too, of which Python cannot make a float."""
+
 
 @final
 class UnreadableReplyError(RedisConnectionError):
@@ -64,12 +70,13 @@ _SHAPES = {
     "hand_off": r"[nR]",
     "holders": r"\[n(?:[bd][nd][nd][nd])*\]",
     "read": r"\[[bd-][bd]\]",
-    "revoke": r"\[\[n[bdn](?:[nd][nd][nd])*\].*\]",
-    "statistics": r"\[n{6}.*\]",
+    "revoke": r"\[\[n[bd](?:nnn)*\].*\]",
+    "statistics": r"\[n{8}\]",
     "waiters": r"\[nn[nd](?:[bd][bd][nd])*\]",
     "write": r"\[n[bd]\]",
     "redlock/revoke": r"\[[bd]nn\]",
-    "redlock/statistics": r"\[nn.*\]",
+    "modes/statistics": r"\[n{8}\[n{6}\]\]",
+    "redlock/statistics": r"\[nnn\]",
     "semaphore/statistics": r"\[n{9}\]",
     "HMGET": r"\[[bd-]*\]",
     **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), r"\[[bd]n\]"),
@@ -93,7 +100,7 @@ def is_list(reply: object) -> TypeGuard[list[RawReply]]:
 
 def _shape_of(reply: RawReply, *, reasons: bool) -> str:
     if type(reply) is int:  # a bool does not count as one
-        return "n"
+        return "n" if -_MAX_NUMBER <= reply < _MAX_NUMBER else "?"
     if isinstance(reply, bytes):
         if reasons and reply.startswith(b"R"):
             return "R"
@@ -103,8 +110,10 @@ def _shape_of(reply: RawReply, *, reasons: bool) -> str:
     return "-" if reply is None else "?"
 
 
-def check_numbers(*numbers: object) -> None:
+def check_numbers(*numbers: RawReply) -> None:
     if {*map(type, numbers)} - {int}:
+        raise ValueError
+    if numbers and not -_MAX_NUMBER <= min(numbers) <= max(numbers) < _MAX_NUMBER:
         raise ValueError
 
 
@@ -125,7 +134,10 @@ def grants_in(grants: RawReply) -> list[Grant]:
         raise TypeError
     fields = iter(grants)
     for token in fields:
-        if type(token) is not bytes:
+        numbers: tuple[RawReply, RawReply] = (next(fields, None), next(fields, None))
+        if type(token) is not bytes or {*map(type, numbers)} - {int, bytes}:
             raise TypeError
-        found.append((token, int(next(fields, "")), int(next(fields, ""))))
+        fence, amount = map(int, numbers)
+        check_numbers(fence, amount)
+        found.append((token, fence, amount))
     return found

@@ -102,6 +102,8 @@ def _read(reply: bytes, encoder: Encoder, asked: Batch) -> list[Reply]:
     try:
         answers: list[RawReply] = reader.gets()
         error = answers[-1]
+        if len(answers) > len(asked.names) or (len(answers) < len(asked.names) and not isinstance(error, RedisError)):
+            raise ValueError
     except (hiredis.ProtocolError, *UNREADABLE):
         raise unreadable("lease.guard", reply) from None
     if isinstance(error, RedisError):

@@ -483,7 +483,7 @@ class Request:
 
 def says_revoked(reply: object, number: int = -1) -> bool:
     """Whether a script says that the lease is revoked: by *number*, or by R and the reason."""
-    return reply == number or (isinstance(reply, bytes) and reply.startswith(b"R"))
+    return (type(reply) is int and reply == number) or (isinstance(reply, bytes) and reply.startswith(b"R"))
 
 
 def reason_in(reply: object) -> str:

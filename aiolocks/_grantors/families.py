@@ -7,7 +7,7 @@ from redis.exceptions import ResponseError
 
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE
-from .._core.replies import RawReply, check_numbers
+from .._core.replies import RawReply, check_numbers, is_list
 from .._engine.request import Request, ResultCallback, reason_in, says_revoked
 from .._redis.cluster import Route
 from .._redis.endpoints import Pipelines
@@ -82,9 +82,9 @@ def renewal_patience(route: Route, ttl: float) -> float:
 
 def _renewed_together(call: PendingCall, reply: RawReply) -> None:
     if not isinstance(reply, Exception):
-        check_numbers(*reply)
-        if 2 * len(reply) != len(call.args):
+        if not is_list(reply) or 2 * len(reply) != len(call.args):
             raise ValueError
+        check_numbers(*reply)
     call.subject(reply)
 
 

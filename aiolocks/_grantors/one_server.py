@@ -11,7 +11,7 @@ from .._core import events
 from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, resolve, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
-from .._core.replies import UNREADABLE, check_numbers, check_reply, grants_in
+from .._core.replies import MAX_FENCE, UNREADABLE, check_numbers, check_reply, grants_in
 from .._core.untyped import make_tuple
 from .._engine.context import Context, Holding
 from .._engine.extension import Extension
@@ -220,7 +220,7 @@ class RedisGrantor:
         """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
         request: Request = call.subject
         future: asyncio.Future[Answer] = call.reply_to
-        if type(reply) is int and reply > 0:  # granted at once, and there is nothing else to tell
+        if type(reply) is int and 0 < reply < MAX_FENCE:  # granted at once, and there is nothing else to tell
             request.granted(call)
             if self._queues:
                 self._leave_line(request)
@@ -267,7 +267,7 @@ class RedisGrantor:
     def _read_grant(self, call: PendingCall, reply: Any, request: Request, *, overtook: bool) -> Answer | None:
         if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
             args = call.args
-            if not reply or args[3] != _BRIEFLY:
+            if not -MAX_FENCE < reply < 0 or args[3] != _BRIEFLY:
                 raise ValueError
             request.queued(-reply, call.sent_at, 0, name_in(args[4]))
             turned = request.wait_by(call.reply_to)
@@ -278,7 +278,7 @@ class RedisGrantor:
         if verdict == b"withdrawn":
             raise WithdrawnError("this request was withdrawn before it came")
         check_numbers(reply[1])
-        if verdict == b"granted":
+        if verdict == b"granted" and 0 <= reply[1] < MAX_FENCE:
             request.left_at(call.sent_at)
             self.deliver(reply[2])  # this very grant may be among them
             self._leave_line(request)

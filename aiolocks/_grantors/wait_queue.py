@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from .._core.errors import LockError
 from .._core.keys import of_shard, session_key
-from .._core.replies import check_numbers, grants_in
+from .._core.replies import MAX_FENCE, check_numbers, grants_in, is_list
 from .._core.timing import MIN_RECHECK_INTERVAL, patience, recheck_delay, recheck_interval, retry_delay
 from .._core.tokens import session_of
 from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
@@ -35,9 +35,6 @@ _MAX_WAITERS = 250
 
 _MAX_INTERVAL = recheck_interval(float("inf"))
 
-_TOO_LARGE = 2**53
-"""No fencing token is as large. A ticket from damaged keys can be, and could be read as a grant if it is negative."""
-
 _EXISTS = PlainCommand("EXISTS")
 
 
@@ -46,7 +43,8 @@ def _check(reply: Any, count: int) -> None:
     subscribers, busy_ms, fence, skipped, answers, grants, *limit = reply
     check_numbers(subscribers, busy_ms, fence, skipped, *answers, *limit)
     grants_in(grants)
-    if len(answers) != count or any(answer <= -_TOO_LARGE for answer in answers):
+    # A ticket from damaged keys can be as large, and could be read as a grant if it is negative.
+    if not is_list(answers) or len(answers) != count or any(answer <= -MAX_FENCE for answer in answers):
         raise ValueError
 
 

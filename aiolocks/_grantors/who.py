@@ -71,6 +71,9 @@ _MAX_SESSIONS = 100
 _FIRST_TIME = 10**15
 """Tickets and fencing tokens are µs since 1970, except tickets that pass the queue, and fencing tokens of others."""
 
+_AFTER_TIME = 253_402_300_800 * 10**6
+"""The end of the year 9999, the last one of a datetime. Damaged keys can have larger numbers."""
+
 _HMGET = PlainCommand("HMGET")
 
 
@@ -384,7 +387,7 @@ async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple
     while place >= 0:
         place, skip, now, *fields = await grantor.ask("lock/waiters", (place, skip))
         for token, ticket, share in zip(*[iter(fields)] * 3, strict=True):
-            rows.append(WaiterRow(session_of(token), digest_of(token), int(float(ticket)), int(now), int(share)))
+            rows.append(WaiterRow(session_of(token), digest_of(token), _ticket(ticket), int(now), int(share)))
     waiters: list[Waiter] = []
     places = {row.digest: at for at, row in enumerate(_in_order(rows))}
     for row, named in await _sorted(rows, only, grantor):
@@ -393,6 +396,14 @@ async def waiters_of(grantor: "RedisGrantor", only: Sequence[int] = ()) -> tuple
         words = {**named._asdict(), **_amount(grantor, row.permits)}
         waiters.append(Waiter(**words, since=since, waiting=waiting, position=places[row.digest]))
     return tuple(waiters)
+
+
+def _ticket(score: bytes) -> int:
+    """Return a ticket, which is a score of Redis, or 0 if the reply has none in its place."""
+    try:
+        return int(float(score))
+    except (ValueError, OverflowError):
+        return 0
 
 
 async def _sorted(rows: Sequence[R], only: Sequence[int], grantor: "RedisGrantor") -> "zip[tuple[R, Named]]":
@@ -408,7 +419,7 @@ def _in_order(rows: Sequence[R]) -> list[R]:
 
 def time_of(micros: int) -> datetime | None:
     """Return the server's time of *micros* µs since 1970 as a datetime. None means that the time is not known."""
-    if micros < _FIRST_TIME:  # equivalent: comparison, one moment in 2001
+    if not _FIRST_TIME <= micros < _AFTER_TIME:  # equivalent: comparison, one moment in 2001, and one in 9999
         return None
     return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6)
 

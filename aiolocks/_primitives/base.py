@@ -263,6 +263,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     def _offer_of(self, text: str | bytes) -> Offer:
         """Read the text of a lease that was handed off. Raise ValueError unless it can be adopted here."""
         offer = offer_of(text)
+        check_ttl(offer.ttl)  # another program can have made the text
         bases = tuple(keys.base for keys in self._every_keys())
         if (offer.kind, offer.bases, offer.amount) != (self._kind, bases, self._amount_adopted(offer.amount)):
             raise ValueError(f"{self!r}: the text is of a lease of another kind, name, prefix or mode")

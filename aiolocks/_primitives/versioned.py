@@ -101,7 +101,7 @@ class Versioned(NameHints):
         """
         value, version = await self._ask("read", (self._value, self._mark), ())
         encoder = encoder_of(self._pool)
-        return encoder.decode(value) if value is not None else None, version.decode()
+        return encoder.decode(value) if value is not None else None, version.decode(errors="replace")
 
     async def write(self, value: Writable, version: str) -> str:
         """Write *value* if the version is still *version*, and return the new version.
@@ -123,9 +123,9 @@ class Versioned(NameHints):
         if not written:
             raise VersionConflictError(
                 f"versioned {self._key!r}: it was written since it was read; read it again",
-                name=self._key, expected=version, actual=actual.decode(),
+                name=self._key, expected=version, actual=actual.decode(errors="replace"),
             )  # fmt: skip
-        return str(actual, "utf-8")
+        return str(actual, "utf-8", "replace")
 
     # The type of the value depends on the client's `decode_responses`, which its type does not show.
     @overload

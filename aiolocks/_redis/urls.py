@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.sentinel import Sentinel
+from redis.exceptions import RedisClusterException
 
 from .._core.untyped import untyped
 from .clients import Client, behind_sentinels, pool_of, sentinels_of
@@ -61,7 +62,7 @@ def client_of(url: str, **terms: Any) -> Any:
         raise ValueError(f"url names no {missing}: it looks like {looks}")
     try:
         return make(scheme, rest, terms)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError, RedisClusterException):  # of an option that redis-py cannot use
         pass  # its text quotes the URL, which may hold the password, so it must not be the context of our error either
     raise ValueError(f"url cannot be read; it looks like {looks}, with special characters of a password written as %XX")
 

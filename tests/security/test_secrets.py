@@ -310,20 +310,3 @@ async def test_when_a_hosted_server_does_not_know_a_command(scene: Scene, server
                 for ask in (lease.renew, lock.acquire, lease.release):
                     with scene.ear.raises(ResponseError, match=r"unknown command .EVALSHA.(\nwhile .*)?\Z"):
                         await ask()
-
-
-async def test_when_a_url_cannot_be_read(scene: Scene) -> None:
-    password = quote(PASSWORD, safe="")
-    for url in (
-        f"redis://:{PASSWORD}@localhost", f"redis://user:{PASSWORD}@localhost:6379/0",
-        f"redis://:{password}@localhost:port", f"redis://:{password}@[localhost", f"http://:{password}@localhost",
-        f"memory://:{password}@name", "memory://s3same\N{ACCOUNT OF}@name", "redis://:s3same\N{ACCOUNT OF}@name",
-        f"redis://:{password}@localhost?db=x", f"redis://:{password}@localhost?socket_timeout=x",
-    ):  # fmt: skip
-        try:
-            manager = LockManager.from_url(url)
-        except (ValueError, TypeError) as error:
-            scene.ear.listen_to(error)
-        else:
-            scene.ear.say("manager", manager)
-            await manager.aclose()

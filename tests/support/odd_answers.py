@@ -14,7 +14,8 @@ from tests.support.inside import Pairing, Scanner
 ODD = {
     "a status": b"+OK\r\n", "a string": b"$5\r\nhello\r\n", "digits": b"$2\r\n17\r\n", "zero": b":0\r\n",
     "a number below zero": b":-7\r\n", "nil": b"$-1\r\n", "a null": b"_\r\n", "a map": b"%1\r\n+server\r\n+proxy\r\n",
-    "a map of lists": b"%1\r\n*0\r\n:1\r\n", "a float": b",1.5\r\n", "true": b"#t\r\n", "not a number": b",nan\r\n",
+    "a map of lists": b"%1\r\n*0\r\n:1\r\n", "a float": b",1.5\r\n", "a float below zero": b",-1\r\n",
+    "true": b"#t\r\n", "not a number": b",nan\r\n",
     "a number of 5,000 digits": b"(" + b"9" * 5000 + b"\r\n", "an empty list": b"*0\r\n",
     "a list of nothing": b"*1\r\n$-1\r\n", "a verdict alone": b"*1\r\n$6\r\nqueued\r\n",
     "a verdict of strings": b"*6\r\n$6\r\nqueued\r\n" + b"$1\r\nx\r\n" * 5,

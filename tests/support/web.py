@@ -1,10 +1,12 @@
 """Real servers for web applications, and a client that shows every byte that one sends."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
+import pytest
 import uvicorn
 from aiohttp import web
 from fastapi import FastAPI
@@ -37,6 +39,42 @@ async def in_uvicorn(app: Any) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
+async def in_hypercorn(app: Any) -> AsyncIterator[int]:
+    serve, ended = pytest.importorskip("hypercorn.asyncio").serve, asyncio.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+    port, bind = listening.getsockname()[1], f"fd://{listening.detach()}"
+    config = pytest.importorskip("hypercorn.config").Config.from_mapping(bind=bind, errorlog=None)
+    serving = asyncio.create_task(serve(app, config, shutdown_trigger=ended.wait))
+    try:
+        yield port
+    finally:
+        ended.set()
+        await serving
+
+
+@asynccontextmanager
+async def in_granian(app: Any) -> AsyncIterator[int]:
+    """Run it in this loop. Otherwise Granian has processes of its own, and configures Python's logging."""
+    granian = pytest.importorskip("granian.server.embed")
+    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as reserved:
+        patch.setattr("granian.server.common.configure_logging", lambda *_: None)
+        port = reserved.getsockname()[1]
+        server = granian.Server(app, port=port, interface=granian.Interfaces.ASGINL)
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(WITHIN):
+        while not serving.done():
+            with suppress(OSError):
+                (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                break
+            await asyncio.sleep(0.005)
+    try:
+        yield port
+    finally:
+        server.stop()
+        await serving
+
+
+@asynccontextmanager
 async def in_aiohttp(app: web.Application, **options: Any) -> AsyncIterator[int]:
     runner = web.AppRunner(app, **options)
     await runner.setup()
@@ -57,8 +95,9 @@ class Listen(Protocol):
 async def listening() -> AsyncIterator[Listen]:
     async with AsyncExitStack() as stack:
 
-        async def start(app: Any, **options: Any) -> int:
-            run = in_aiohttp(app, **options) if isinstance(app, web.Application) else in_uvicorn(app)
+        async def start(app: Any, server: str = "uvicorn", **options: Any) -> int:
+            of_asgi = {"uvicorn": in_uvicorn, "hypercorn": in_hypercorn, "granian": in_granian}[server]
+            run = in_aiohttp(app, **options) if isinstance(app, web.Application) else of_asgi(app)
             return await stack.enter_async_context(run)
 
         yield start

@@ -26,6 +26,7 @@ from aiolocks import Lease, LeaseLostError, Lock, LockManager, Semaphore
 from aiolocks._web import Plan, retry_header
 from aiolocks.aiohttp import LOCKS
 from tests.support.leftovers import is_residue
+from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 from tests.support.web import FOR_EVER, WITHIN, aiohttp_app, fastapi_app, listening, take_away
@@ -53,7 +54,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 @pytest.fixture(params=["fastapi", "aiohttp"])
 def site(request: pytest.FixtureRequest, serve: Serve) -> Serve:
-    """Serves ``POST /orders/{order_id}``, which does *work* under a lock, on one of the two frameworks."""
+    """Serves ``POST /orders/{order_id}``, which does *work* under a lock, on one of the two frameworks, or a server."""
 
     async def on_fastapi(
         redis: Redis, work: Work, name: str = "orders:{order_id}", of: type = int, **options: Any
@@ -68,7 +69,7 @@ def site(request: pytest.FixtureRequest, serve: Serve) -> Serve:
             await work(lease)
             return "done"
 
-        return await serve(app)
+        return await serve(app, server="uvicorn" if request.param == "fastapi" else request.param)
 
     async def on_aiohttp(
         redis: Redis, work: Work, name: str = "orders:{order_id}", of: type = int, **options: Any
@@ -80,7 +81,7 @@ def site(request: pytest.FixtureRequest, serve: Serve) -> Serve:
 
         return await serve(aiohttp_app(redis, web.post("/orders/{order_id}", handler)))
 
-    return on_fastapi if request.param == "fastapi" else on_aiohttp
+    return on_aiohttp if request.param == "aiohttp" else on_fastapi
 
 
 async def nothing(lease: Lease) -> None:
@@ -236,6 +237,7 @@ async def test_an_error_of_the_handler_is_its_own(site: Serve, redis: Redis, err
     assert not await Lock(redis, "orders:7").locked()
 
 
+@pytest.mark.parametrize("site", ["fastapi", "aiohttp", "hypercorn", "granian"], indirect=True)
 async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(site: Serve, redis: Redis) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -268,7 +270,7 @@ async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: S
 ANY: list[Callable[..., object]] = [aiolocks.fastapi.locked, aiolocks.aiohttp.locked]
 NO_NAMES: list[tuple[Any, type[Exception], str | None]] = [
     *((template, ValueError, None) for template in ("orders:{}", "orders:{0}", "orders:{order.id}", "{order[id]}")),
-    *((template, ValueError, None) for template in ("{", "{order_id:{}}", "", "x" * 1025)),
+    *((template, ValueError, None) for template in ("{", "{order_id:{}}", "", "x" * 1025, "{a!x}", "{a:{b:{c}}}")),
     *((name, TypeError, f"template or a %s .* not {type(name).__name__}") for name in (42, None, b"orders")),
 ]
 WRONG: list[tuple[dict[str, object], type[Exception], str]] = [
@@ -391,22 +393,36 @@ async def test_fastapi_the_name_may_come_from_a_dependency_and_the_manager_too(s
     assert (await (await serve(app)).post("/export?tenant=5")).json() == "5/ann 1"
 
 
-@pytest.mark.parametrize(("scope", "held"), [("function", "False"), ("request", "True")])
-async def test_fastapi_a_stream_is_sent_under_the_lock_in_the_scope_of_the_request(
-    serve: Serve, redis: Redis, scope: Literal["function", "request"], held: str
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize(
+    ("scope", "runner"), [("function", "uvicorn"), *(("request", each) for each in ("uvicorn", "hypercorn", "granian"))]
+)
+async def test_fastapi_a_stream_is_sent_under_the_lock_in_the_scope_of_the_request_though_its_client_leaves(
+    serve: Serve, redis: Redis, scope: Literal["function", "request"], runner: str, leaves: bool
 ) -> None:
-    app = fastapi_app(redis)
+    app, go_on, held, lock = fastapi_app(redis), asyncio.Event(), list[bool](), Lock(redis, "export")
 
     @app.get("/export")
     async def endpoint(lease: Annotated[Lease, aiolocks.fastapi.locked("export", scope=scope)]) -> StreamingResponse:
         async def rows() -> AsyncIterator[str]:
-            yield str(lease.held)
+            try:
+                while not go_on.is_set():
+                    yield "row"
+                    await asyncio.sleep(0.01)
+            finally:
+                held.append(lease.held)
 
         return StreamingResponse(rows())
 
-    assert (await (await serve(app)).get("/export")).text == held
-    async with Lock(redis, "export").hold(timeout=WITHIN):
-        pass
+    async with (await serve(app, server=runner)).stream("GET", "/export") as answer:
+        rows = answer.aiter_text()
+        assert await anext(rows) == "row"
+        assert await lock.locked() is (scope == "request")
+        if not leaves:
+            go_on.set()
+            assert [row async for row in rows if row.strip("row")] == []
+    async with lock.hold(timeout=WITHIN):
+        await until(lambda: held == [scope == "request"])
 
 
 async def test_fastapi_a_dependency_in_the_wrong_place_is_told_where_it_belongs(redis: Redis) -> None:

@@ -46,9 +46,10 @@ async def listen() -> AsyncIterator[Listen]:
         yield start
 
 
-@pytest.fixture(params=["fastapi", "aiohttp", "fastapi-middleware", "aiohttp-middleware"])
+@pytest.fixture(params=["fastapi", "aiohttp", "fastapi-middleware", "aiohttp-middleware", "hypercorn", "granian"])
 def export(request: pytest.FixtureRequest, listen: Listen) -> Export:
     framework, _, middleware = request.param.partition("-")
+    server = framework if framework in {"hypercorn", "granian"} else "uvicorn"
 
     async def on_fastapi(redis: Redis, length: int | None) -> int:
         app = fastapi_app(redis)
@@ -72,7 +73,7 @@ def export(request: pytest.FixtureRequest, listen: Listen) -> Export:
                 app.exception_handler(error)(lambda request, error: JSONResponse("an error", 500))
             app.add_middleware(GZipMiddleware, minimum_size=10 * LENGTH)
 
-        return await listen(app)
+        return await listen(app, server=server)
 
     async def on_aiohttp(redis: Redis, length: int | None) -> int:
         @web.middleware
@@ -87,7 +88,7 @@ def export(request: pytest.FixtureRequest, listen: Listen) -> Export:
         route = web.get("/export", streaming(redis, b"first\n", length=length))
         return await listen(aiohttp_app(redis, route, middlewares=middlewares))
 
-    return on_fastapi if framework == "fastapi" else on_aiohttp
+    return on_aiohttp if framework == "aiohttp" else on_fastapi
 
 
 def streaming(

@@ -41,10 +41,10 @@ async def test_a_question_is_repeated_until_just_before_its_time_and_not_beyond(
 )
 async def test_it_is_asked_again_after_what_that_may_mend_and_the_answer_returned(trouble: object) -> None:
     troubles = [trouble] * 3
-    server = Answering(lambda asked: troubles.pop() if troubles else [1, 1, 0, 7, 1, 0])
+    server = Answering(lambda asked: troubles.pop() if troubles else [1, 1, 0, 7, 1, 0, 0, 0])
     grantor = server.grantor()
     with grantor.context.in_use():
-        assert await insist(grantor, until=60) == [1, 1, 0, 7, 1, 0]
+        assert await insist(grantor, until=60) == [1, 1, 0, 7, 1, 0, 0, 0]
     assert len(server.asked) == 4
     await server.close()
 

@@ -115,6 +115,6 @@ async def test_a_path_is_locked_where_a_holder_is_in_the_way_at_its_end_or_above
     word: str, answers: tuple[list[int], list[int]], locked: bool
 ) -> None:
     replies = {ROOT: answers[0], TABLE: answers[1]}
-    server = Answering(lambda asked: [0, 0, 0, 0, 0, 0, replies[asked.keys[0]]])
+    server = Answering(lambda asked: [*[0] * 8, replies[asked.keys[0]]])
     assert await getattr(HierarchicalLock(server.client(), "shop/orders"), word).locked() == locked
     await server.close()
