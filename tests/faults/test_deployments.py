@@ -87,7 +87,9 @@ async def test_a_lease_outlives_its_primary_and_is_handed_on(
             waiting = asyncio.create_task(Lock(waiter, "orders", ttl=TTL).acquire(timeout=40))
             await queued(Lock(holder, "orders"), 1)
             new, since, known = await replaced(servers, "failed over")
-            assert_within(await renewed(new, [key_of("orders")], since) - known, SLACK * 1.0 + lag.worst)
+            took = await renewed(new, [key_of("orders")], since) - known
+            # On a Cluster, a session that asks nothing else learns of it when it renews.
+            assert_within(took, 1.1 * TTL / 3 + SLACK * 0.2 + lag.worst)
             begun = time.monotonic()
             assert await lease.release()
             later = await waiting
@@ -101,7 +103,6 @@ async def test_nothing_is_read_from_a_replica_though_the_client_reads_there(clus
         run = set[str]().union(*(server.operator.info("commandstats") for server in servers))
         return run & {f"cmdstat_{name}" for name in ("eval", "evalsha", "get", "ssubscribe")}
 
-    client: Any
     async with cluster.client(load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA) as client:
         lock, versioned = Lock(client, "orders"), Versioned(client, "stock")
         async with lock as lease, Semaphore(client, "orders", 2), RateLimiter(client, "orders", 5, per=60):
@@ -146,9 +147,8 @@ async def test_by_a_promoted_replicas_clock_leases_end_early_or_those_of_the_dea
     with deployment(replica_environment=clock.environment) as servers:
         await asyncio.to_thread(main, ["doctor", "--json", "--url", servers.url, "--ttl", str(TTL)])
         checks = [one for one in json.loads(capsys.readouterr().out)["checks"] if one["check"] == "replica clocks"]
-        apart = [seconds for one in checks for seconds in one["figures"]["apart_s"].values()]
-        assert {one["verdict"] for one in checks} == {"warning"}
-        assert 10 < min(apart) <= max(apart) <= 20
+        apart = [abs(seconds - 20) for one in checks for seconds in one["figures"]["apart_s"].values()]
+        assert (max(apart) < 10, {one["verdict"] for one in checks}) == (True, {"warning"})
         async with servers.client() as one, servers.client() as other, servers.client() as late, measured_lag() as lag:
             longer = await Lock(one, "orders", ttl=3 * abs(skew), prefix="longer:").acquire()
             begun = time.monotonic()
