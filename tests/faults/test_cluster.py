@@ -17,7 +17,7 @@ from tests.faults.support.traffic import TTL, key_of
 from tests.faults.support.turns import turns
 from tests.support.clients import documented_rights
 from tests.support.clusters import ClusterSet
-from tests.support.inside import node_hosts, polling
+from tests.support.inside import polling
 from tests.support.lateness import SLACK, in_time
 from tests.support.network import until
 from tests.support.primitives import queued
@@ -191,19 +191,3 @@ async def test_a_multilock_of_names_on_all_nodes_outlives_a_node(cluster: Cluste
     later = await asyncio.wait_for(waiting, 2 * TTL)
     assert all(later.fencing_tokens[name] > lease.fencing_tokens[name] for name in names[:5])
     assert await later.release()
-
-
-@pytest.mark.skipif(version_of(find_binary()) < (7,), reason="nodes have had names since Redis 7")
-async def test_nodes_that_go_by_their_names_are_found_by_these() -> None:
-    """As with TLS, whose certificates are for names."""
-    options = {"cluster-announce-hostname": "localhost", "cluster-preferred-endpoint-type": "hostname"}
-    one: Any
-    with ClusterSet(replicas=0, options=options) as running:
-        async with running.client() as one, running.client() as two:
-            for number in range(6):
-                lease = await Lock(one, f"orders:{number}", ttl=TTL).acquire()
-                waiting = asyncio.create_task(Lock(two, f"orders:{number}", ttl=TTL).acquire())
-                await asyncio.sleep(0.05)
-                await lease.release()
-                await (await asyncio.wait_for(waiting, 5)).release()
-            assert node_hosts(one) == {"localhost"}

@@ -37,7 +37,14 @@ async def test_a_server_that_takes_no_more_clients_is_ridden_out(own_server: Red
         await asyncio.sleep(0.5)
         assert not acquiring.done()
         await other.connection_pool.disconnect()
-        await (await acquiring).release()
+        lease = await acquiring
+        await admin.config_set("maxclients", 1)
+        await admin.client_kill_filter(_type="normal", skipme=True)
+        renewing = asyncio.create_task(lease.renew())
+        await asyncio.sleep(0.5)
+        assert not renewing.done()
+        await admin.config_set("maxclients", 2)
+        assert (await renewing, await lease.release()) == (True, True)
 
 
 PROGRAM = """

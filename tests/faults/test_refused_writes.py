@@ -1,9 +1,10 @@
-"""A server that refuses to write, for want of memory or replicas, or that evicts: errors are clear, nothing stays."""
+"""A server that refuses to write, for want of memory, replicas or disk, or evicts: errors are clear, nothing stays."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -32,6 +33,20 @@ async def configured(redis: Redis, setting: str) -> AsyncIterator[None]:
         yield
     finally:
         await redis.config_set(setting, "0")
+
+
+@asynccontextmanager
+async def no_disk(redis: Redis) -> AsyncIterator[None]:
+    """Have snapshots fail, as they cannot take the place of a folder."""
+    Path(str((await redis.config_get("dir"))["dir"]), "dump.rdb").mkdir()
+    await redis.config_set("save", "3600 1")
+    await redis.bgsave()
+    while (await redis.info("persistence"))["rdb_last_bgsave_status"] == "ok":
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        await redis.config_set("save", "")
 
 
 async def check_healed(server: RedisServer, redis: Redis, kind: Kind, name: str, lag: float) -> None:
@@ -105,17 +120,19 @@ async def test_a_lease_that_is_evicted_is_lost_at_the_next_renewal_and_fences_go
     assert_within(body.ended_at - evicted_at, 1.1 * TTL / 3 + SLACK * 0.05 + lag.worst)
 
 
-async def test_without_enough_replicas_a_caller_gets_the_refusal_and_holders_end_in_time(
-    own_server: RedisServer, own: Redis, other: Redis, kind: Kind
+@pytest.mark.parametrize("refusal", ["NOREPLICAS", "MISCONF"])
+async def test_without_enough_replicas_or_disk_a_caller_gets_the_refusal_and_holders_end_in_time(
+    own_server: RedisServer, own: Redis, other: Redis, kind: Kind, refusal: str
 ) -> None:
-    """F18: a clear error, and a body that ends before anybody else can have the name once replicas are back."""
+    """F18: a clear error, and a body that ends before anybody else can have the name once writes are accepted again."""
     body = Body()
     async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
             async with make(kind, own, "replicated", ttl=TTL) as lease:
-                left = lease.remaining()
-                begun = time.monotonic()
-                async with configured(other, "min-replicas-to-write"):
+                disk = refusal == "MISCONF"
+                async with no_disk(other) if disk else configured(other, "min-replicas-to-write"):
+                    left = lease.remaining()
+                    begun = time.monotonic()
                     askings: tuple[Callable[[], Awaitable[object]], ...] = (
                         lambda: make(kind, other, "replicated", ttl=TTL).acquire(timeout=GRACE / 2),
                         lambda: make(kind, other, "new", ttl=TTL).acquire(timeout=GRACE / 2),
@@ -124,7 +141,7 @@ async def test_without_enough_replicas_a_caller_gets_the_refusal_and_holders_end
                     )
                     for result, took in await asyncio.gather(*map(outcome_of, askings)):
                         assert isinstance(result, ResponseError), result
-                        assert "NOREPLICAS" in str(result)
+                        assert refusal in str(result)
                         assert_within(took, GRACE + SLACK * 0.2 + lag.worst)
                     assert lease.held
                     await body.work(3 * TTL)

@@ -460,8 +460,8 @@ _BY_TEST: dict[str, dict[str, list[Attached]]] = {
         "P7 an_acquire_that_reaches_redis_after_its_undo_is_granted_to_no_caller": _by(_met("no-tombstone")),
     },
     "faults/restarts": {
-        "P8 a_holder_learns_of_an_empty_restart_at_its_next_renewal_and_fences_go_on_rising":
-            _by(_met("fence-by-incr"), _met("renewal-recreates"), rows=("Lock",)),
+        "P8 a_holder_learns_of_a_restart_without_its_lease_at_its_next_renewal_and_fences_go_on_rising":
+            _by(_met("fence-by-incr"), _met("renewal-recreates"), rows=("empty Lock",)),
     },
     "faults/versioned_lost_reply": {
         "C5 a_lost_answer_is_no_conflict":

@@ -33,6 +33,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     """Run a Redis Cluster: *primaries* that share the slots evenly, and *replicas*, one after the other for each.
 
     Redis needs three primaries to replace one that is dead. *node_timeout*: seconds until a node is suspected to be.
+    *replica_environment*: variables that only the first replicas get.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
         replicas: int = 3,
         node_timeout: float = 2.0,
         options: Mapping[str, str] | None = None,
+        replica_environment: Mapping[str, str] | None = None,
     ) -> None:
         self.servers: list[RedisServer] = []
         """All nodes that were not removed, running or not."""
@@ -60,7 +62,8 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
             **(options or {}),
         }
         try:
-            nodes = [self._start() for _ in range(primaries + replicas)]
+            nodes = [self._start() for _ in range(primaries)]
+            nodes += [self._start(replica_environment) for _ in range(replicas)]
             for number, node in enumerate(nodes):
                 _ask(node, "SET-CONFIG-EPOCH", number + 1)
                 if number < primaries:
@@ -230,11 +233,11 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _start(self) -> RedisServer:
+    def _start(self, environment: Mapping[str, str] | None = None) -> RedisServer:
         reserved = _reserved_ports()
         try:
             port = reserved[0].getsockname()[1]
-            server = RedisServer(port=port, options=self._options)
+            server = RedisServer(port=port, options=self._options, environment=environment)
         except BaseException:
             for one in reserved:
                 one.close()

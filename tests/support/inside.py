@@ -29,7 +29,6 @@ from aiolocks._primitives import semaphore as _semaphore
 from aiolocks._primitives.base import Acquirable
 from aiolocks._redis import busy_poll as _busy_poll
 from aiolocks._redis.clients import pool_of
-from aiolocks._redis.cluster import Node, Router
 from aiolocks._redis.pipeline import Pipeline
 from aiolocks.testing import JumpingLoop
 from aiolocks.testing._resp import Pairing, Scanner
@@ -156,14 +155,6 @@ def record_sent(client: Any, key: str) -> list[str]:
 
     link.send = send
     return sent
-
-
-def node_hosts(client: Any) -> set[str]:
-    """Return the hosts at which the session of a Cluster's client finds its nodes."""
-    router = _session_of(client).context.pipeline
-    assert isinstance(router, Router)
-    nodes = [router.at(slot).endpoint for slot in range(0, 16384, 1000)]
-    return {node.address[0] for node in nodes if isinstance(node, Node)}
 
 
 def pool_connections(pool: Any) -> tuple[list[Any], list[Any]]:

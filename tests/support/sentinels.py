@@ -48,6 +48,8 @@ class SentinelSet(AbstractContextManager["SentinelSet"]):
     Args:
         groups: Number of such sets, which share only the service name. This is the first; its `groups` are all of them.
         down_after: Seconds without an answer after which a server is taken for dead; at least 2 before Redis 7.0.
+        options: Lines for the servers' redis.conf. Those about TLS are for the Sentinels too.
+        replica_environment: Variables that only the first replicas get.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SentinelSet(AbstractContextManager["SentinelSet"]):
         groups: int = 1,
         down_after: float = 1.0,
         options: Mapping[str, str] | None = None,
+        replica_environment: Mapping[str, str] | None = None,
     ) -> None:
         self.servers: list[RedisServer] = []
         """The primary that was the first, and its replicas."""
@@ -67,8 +70,9 @@ class SentinelSet(AbstractContextManager["SentinelSet"]):
         self._reserved = [reserved_port() for _ in range(1 + replicas + sentinels)]
         ports = [one.getsockname()[1] for one in self._reserved]
         try:
-            self._start_servers(ports[: 1 + replicas], {**QUICK_REPLICATION, **(options or {})})
-            self._start_sentinels(ports[1 + replicas :], ports[0], down_after)
+            self._start_servers(ports[: 1 + replicas], {**QUICK_REPLICATION, **(options or {})}, replica_environment)
+            tls = {name: value for name, value in (options or {}).items() if name == "port" or name.startswith("tls-")}
+            self._start_sentinels(ports[1 + replicas :], ports[0], down_after, tls)
             if groups > 1:  # before this one is waited for
                 others = SentinelSet(
                     replicas=replicas, sentinels=sentinels, groups=groups - 1, down_after=down_after, options=options
@@ -174,14 +178,17 @@ class SentinelSet(AbstractContextManager["SentinelSet"]):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _start_servers(self, ports: list[int], options: dict[str, str]) -> None:
+    def _start_servers(
+        self, ports: list[int], options: dict[str, str], replica_environment: Mapping[str, str] | None
+    ) -> None:
+        environment = None
         for port in ports:
-            self.servers.append(RedisServer(port=port, options=options))
-            options = {**options, "replicaof": f"127.0.0.1 {ports[0]}"}
+            self.servers.append(RedisServer(port=port, options=options, environment=environment))
+            options, environment = {**options, "replicaof": f"127.0.0.1 {ports[0]}"}, replica_environment
         # Only then the Sentinels: they would ask again after 10 s how a replica does that is not in sync.
         wait_while(partial(self._replication_defect, self.servers[0]), _WHOLE_WITHIN)
 
-    def _start_sentinels(self, ports: list[int], primary: int, down_after: float) -> None:
+    def _start_sentinels(self, ports: list[int], primary: int, down_after: float, tls: dict[str, str]) -> None:
         if self.servers[0].version < _HURRY_SINCE:
             down_after = max(down_after, 2.0)
         ids = {port: secrets.token_hex(20) for port in ports}
@@ -195,7 +202,7 @@ class SentinelSet(AbstractContextManager["SentinelSet"]):
             # They would find each other by themselves, with the messages that they publish every 2 s.
             known = f"sentinel known-sentinel {SERVICE} 127.0.0.1"
             others = {f"{known} {other}": ids[other] for other in ports if other != port}
-            options = {"sentinel myid": ids[port], **common, **others}
+            options = {"sentinel myid": ids[port], **tls, **common, **others}
             self.sentinels.append(RedisServer(port=port, options=options, arguments=("--sentinel",)))
 
     def _set_periods(self, periods: dict[str, str]) -> None:
