@@ -27,7 +27,7 @@ from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, find_binary, version_of
 from tests.support.tls import TlsServer, tls_options
 
-pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.slow, pytest.mark.asyncio]
+pytestmark = pytest.mark.slow
 since_7 = pytest.mark.skipif(version_of(find_binary()) < (7,), reason="nodes have had names since Redis 7")
 
 Deployed = tuple[SentinelSet | ClusterSet, Any, Any]
