@@ -154,7 +154,7 @@ def test_commands_go_by_tls_and_say_what_is_in_the_way(tls: TlsServer, server: R
 
 
 def test_doctor_does_not_wait_for_the_goodbye_of_a_server(capsys: Capsys) -> None:
-    """TLS ends a connection by a message each way. One that waits for the other's would outlive its loop."""
+    """TLS ends a connection by a message each way. A client that waits for the server's would outlive its loop."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)
 

@@ -225,7 +225,7 @@ class Program:
 
 
 def primitive(client: Redis, name: str, dice: random.Random, options: dict[str, Any]) -> tuple[Any, int, Any]:
-    """Return what *name* is of, for how many permits its lease counts, and what `acquire` is told of them."""
+    """Return what *name* is of, for how many permits its lease counts, and the arguments of `acquire`."""
     if name == PERMITS or "/" in name:
         options.pop("track", None)  # their keys change with each grant to another
     if name == PERMITS:
