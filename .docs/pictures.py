@@ -165,7 +165,7 @@ ENDS = (
     ("revoked", "an operator ended it: LeaseLostError", "bad"),
     ("forked", "in the child of a fork: the parent still holds it", "bad"),
 )
-"""How a lease ends, as `aiolocks._engine.validity.End` has it, and what that means to its holder."""
+"""How a lease ends, as `aiolocks._engine.lease_state.End` has it, and what that means to its holder."""
 
 
 def lease_states() -> str:

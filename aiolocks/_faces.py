@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 from ._core.hints import missing_attribute
 from ._engine.lease import Lease as AsyncLease
 from ._engine.lease import state_of
-from ._engine.validity import GONE_FROM_SERVER
+from ._engine.lease_state import GONE_FROM_SERVER
 from ._threads import Call
 
 P = ParamSpec("P")

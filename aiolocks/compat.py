@@ -22,11 +22,10 @@ from ._core.options import MIN_TTL, Options
 from ._core.timing import deadline, margin
 from ._engine.acquire import Acquisition
 from ._engine.lease import Lease, state_of
-from ._engine.lease_state import LeaseState
+from ._engine.lease_state import LeaseState, Validity
 from ._engine.must_await import LOCKED, must_await
 from ._engine.release import GRACE, RELEASE_TIMEOUT, Release
 from ._engine.request import LONGEST_RETRY, Granted, Request
-from ._engine.validity import Validity
 from ._grantors.one_server import RedisGrantor
 from ._grantors.session import Session
 from ._redis.clients import encoder_of, pool_of
@@ -232,9 +231,9 @@ class RedisLock(PlainLock):
                 if first.ended is True:  # it was not renamed, and cannot be now; another lease may have the token
                     context.forget(held)
                 else:
-                    context.undo(grantor, held, until)
+                    context.undos.begin(grantor, held, until)
 
-            release = context.undo(grantor, asked, until, release_renamed)
+            release = context.undos.begin(grantor, asked, until, release_renamed)
             if not isinstance(error, GeneratorExit):  # a coroutine that is being closed must not wait
                 await release.settle(context.clock() + min(GRACE, asked.terms.ttl))
             raise
@@ -266,13 +265,13 @@ class RedisLock(PlainLock):
             until = max(now + 1.0, state.validity.deadline + margin(state.ttl))
             state.end(now)
             state.released_elsewhere()
-            return context.undo(grantor, request, until, None, RELEASE_TIMEOUT)
+            return context.undos.begin(grantor, request, until, None, RELEASE_TIMEOUT)
         session = Session.of(self._pool)
         known = token in session.context.tokens  # acquired through another object
         request = Request(self.timeout or _DEFAULT_TTL, 1, False, token if known else _Chosen(token))
         request.was_reached()
         until = session.context.clock() + max(self.timeout or _DEFAULT_TTL, 1.0)
-        return session.context.undo(session.grantor(self._keys), request, until, None, RELEASE_TIMEOUT)
+        return session.context.undos.begin(session.grantor(self._keys), request, until, None, RELEASE_TIMEOUT)
 
     async def _expire(self, ttl_ms: int | Literal[""], verb: str) -> int:
         """Set the remaining time, or with "" only ask for it; return it in ms. *verb* is for the error's text.

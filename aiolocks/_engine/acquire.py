@@ -28,11 +28,10 @@ from .closing import Closing, closed_error
 from .context import Context, Grantor
 from .extension import Extension
 from .holdings import Base
-from .lease_state import LeaseState, ModeChanges
+from .lease_state import LeaseState, ModeChanges, Validity
 from .release import GRACE
 from .report import Report, begin
 from .request import Answer, Busy, Full, Granted, Queued, Request, WithdrawnError
-from .validity import Validity
 
 if TYPE_CHECKING:
     from .block import Block
@@ -123,6 +122,8 @@ class Acquisition:
                     context, grantor, self.base, request, options, granted.fence, validity, task, report, self.changes
                 )
                 state.renew_from(now)
+                if block is not None:
+                    state.enter(block)
                 if request.extensions or request.parts:
                     request.begin_lease()
         except BaseException as error:
@@ -163,7 +164,7 @@ class Acquisition:
         """Stop asking, because the lease is busy and the request does not wait."""
         context, request = self.context, self.request
         if request.unanswered:  # an attempt without a reply may still reach Redis
-            context.undo(self.grantor, request, context.clock() + request.undo_for)
+            context.undos.begin(self.grantor, request, context.clock() + request.undo_for)
         self.grantor.forget(request)
         if or_raise:
             if self._report is not None:
@@ -227,7 +228,7 @@ class Acquisition:
     def take_fresh_token(self) -> None:
         """Undo the request, and replace it by the same one under another token, with its old ticket."""
         request = self.request
-        self.context.undo(self.grantor, request, self.context.clock() + request.undo_for)
+        self.context.undos.begin(self.grantor, request, self.context.clock() + request.undo_for)
         self.request = request.again()
 
     async def _wait_in_time(self, confirming: Extension | None) -> Granted | None:
@@ -306,7 +307,7 @@ class Acquisition:
 
     async def _undo(self, error: BaseException) -> None:
         context, request = self.context, self.request  # defect: W5-undo
-        release = context.undo(self.grantor, request, context.clock() + request.undo_for)
+        release = context.undos.begin(self.grantor, request, context.clock() + request.undo_for)
         # A coroutine that is being destroyed cannot wait. Where Redis has just been silent, waiting is of no use.
         silent = isinstance(error, UNCERTAIN) and not request.reached
         if not isinstance(error, GeneratorExit) and not silent:

@@ -21,16 +21,10 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
-from .cancellation import Cancellation, scopes_of
-from .holdings import Base, Task
-from .lease_state import LeaseState
+from .cancellation import Task
+from .holdings import BodyTask
+from .lease_state import GONE_FROM_SERVER, LeaseState
 from .release import GRACE, Release
-from .validity import GONE_FROM_SERVER
-
-if TYPE_CHECKING:
-    import anyio
-
-    from .context import Grantor
 
 T = TypeVar("T")
 
@@ -40,88 +34,7 @@ _MAX_UNANSWERED = 4096
 """Maximum number of unanswered releases in one session. Beyond it, leaving a block waits even with
 `wait_release=False`. About 1 MB of commands that Redis has not read."""
 
-_WARN_AFTER = 1.0
-"""Seconds from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
-`asyncio.run` leave such blocks within that time."""
-
 _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
-
-
-@final
-class BodyTask:
-    """The task inside one block, from the entry of the block until it is left.
-
-    Its state is `task`, `over`, and `_cancellation`, which a loss begins. It must not refer to the `Lease` or the
-    `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
-    """
-
-    __slots__ = ("_before", "_cancellation", "_grantor", "_scopes", "names", "over", "permits", "task")
-
-    def __init__(self, task: Task | None, before: int, grantor: "Grantor", base: Base, permits: int) -> None:
-        """Note that *task* is inside. *before* is its `cancelling()` when it began to enter."""
-        self.task = task
-        self.names: tuple[bytes, ...] = base if isinstance(base, tuple) else (base,)
-        self.permits = permits
-        self.over = False
-        """The task is not inside any more, or its lease is over: it can take the name again."""
-        self._before = before
-        self._grantor = grantor
-        self._cancellation: Cancellation | None = None
-        self._scopes: tuple[anyio.CancelScope, ...] = ()
-        """The scopes around the block, whose shields do not count."""
-        if task is not None:
-            self._scopes = scopes_of(task)
-            grantor.context.holdings.enter(task, self)
-
-    def no_longer_inside(self) -> None:
-        """Note that the lease is over, so that the task can take the name again."""
-        if self.task is not None:
-            self._grantor.context.holdings.leave(self.task, self, closes=False)
-        self.over = True
-
-    def stop(self) -> None:
-        """Cancel the task until it has left the block, because the lease is lost."""
-        if self.task is None or self.task.done():
-            log.error(
-                "%s %r: the lease is lost, but the task that entered its block has ended, so the body cannot be "
-                "cancelled. The block will raise LeaseLostError when it is left. Enter the block in the task that does "
-                "the work",
-                self._grantor.kind, self._grantor.name,
-            )  # fmt: skip
-        else:
-            what = f"the lease of {self._grantor.kind} {self._grantor.name!r} is lost"
-            self._cancellation = Cancellation(self.task, self._before, self._scopes, what)
-
-    def task_ended(self) -> None:
-        """Note that the task has ended while the block is open."""
-        self.task = None
-        if self._cancellation is not None:
-            self._cancellation.end()
-        loop = self._grantor.context.loop
-        if not self.over and not loop.is_closed():  # equivalent: and/or, the warning looks at that itself
-            loop.call_later(_WARN_AFTER, self._warn)
-
-    def leave(self) -> None:
-        """Stop cancelling, and take the sent cancellations back."""
-        if self.task is not None:
-            self._grantor.context.holdings.leave(self.task, self, closes=True)
-        self.over = True
-        if self._cancellation is not None:
-            self._cancellation.take_back()
-
-    async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
-        """After `leave`, return the exception that leaves the block: *exc* without our own cancellation."""
-        if self._cancellation is None:
-            return exc
-        return await self._cancellation.sort_out(exc, may_wait=may_wait)
-
-    def _warn(self) -> None:
-        if not self.over:
-            log.warning(
-                "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
-                "the body cannot be cancelled. Enter the block in the task that does the work",
-                self._grantor.kind, self._grantor.name,
-            )  # fmt: skip
 
 
 class Block:
@@ -131,7 +44,7 @@ class Block:
     so a block that cannot be left any more keeps no lease.
     """
 
-    __slots__ = ("_before", "_body", "_lease", "_opened", "_state", "_task")
+    __slots__ = ("_body", "_lease", "_opened", "_state", "before", "entering")
 
     _lease: object
     """The `Lease`: a block that does not name it keeps it too."""
@@ -139,21 +52,21 @@ class Block:
 
     def __init__(self, task: Task | None) -> None:
         """Create a block that *task* begins to enter."""
-        self._task = task
+        self.entering = task
+        """The task that enters it, until it is open."""
         # equivalent: constant, without a task nothing is cancelled
-        self._before = 0 if task is None else task.cancelling()
+        self.before = 0 if task is None else task.cancelling()
         """How often the task was asked to cancel before (W19)."""
         self._opened = False
         self._body: BodyTask | None = None
 
     def open(self, lease: object, state: LeaseState) -> None:
-        task, self._task = self._task, None
         self._opened = True
         self._lease = lease
         self._state = state
-        # Count the block under the mode it entered with, even after a downgrade.
-        self._body = body = BodyTask(task, self._before, state.grantor, state.base, state.request.terms.permits)
-        state.enter(body)
+        self._body = body = state.body or state.enter(self)  # if it was acquired for this block, it knows the task
+        self.entering = None
+        body.enter()
 
     @property
     def task(self) -> Task | None:
@@ -268,13 +181,13 @@ class ExitHandle(Block):
         self._claimed = self._opened = False
         self._body = None
         try:
-            self._task = asyncio.current_task()  # as `current_task` does, for speed
+            self.entering = asyncio.current_task()  # as `current_task` does, for speed
         except RuntimeError:
-            self._task = None
+            self.entering = None
 
     def claim(self, owner: "SharedContextManager[Any]") -> bool:
         """Claim this handle for the block that *owner* opens. False if it is taken, or another task looked it up."""
-        task = self._task
+        task = self.entering
         if self._claimed or task is not current_task():
             return False
         if self._owner is not owner:
@@ -283,7 +196,7 @@ class ExitHandle(Block):
             self._owner = owner
         self._claimed = True
         # equivalent: constant, without a task nothing is cancelled
-        self._before = 0 if task is None else task.cancelling()
+        self.before = 0 if task is None else task.cancelling()
         return True
 
     def __call__(self, *args: Any) -> Coroutine[Any, Any, None]:

@@ -7,12 +7,15 @@ requests as others have made, and none of ours.
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast, final
 
 import anyio
 
-from .holdings import Task
+Task = asyncio.Task[Any]
+
+anyio_tasks: Mapping[Task, Any] | None = None
+"""anyio's state of each task that has been in one of its scopes; None until its backend is known to be loaded."""
 
 _PAUSE = 0.001
 """Seconds before a task that cannot be cancelled yet is checked again. Also the first pause between repeated
@@ -197,8 +200,10 @@ async def _cancelled_by_scope(task: Task) -> asyncio.CancelledError | None:
 
 def scopes_of(task: Task) -> tuple[anyio.CancelScope, ...]:
     """Return the anyio scopes around *task*, innermost first; a native cancellation reaches into their shields."""
+    global anyio_tasks
     backend: Any = sys.modules.get("anyio._backends._asyncio")  # without it there are no scopes; loading takes 65 ms
-    state = None if backend is None else backend._task_states.get(task)
+    anyio_tasks = None if backend is None else backend._task_states
+    state = None if anyio_tasks is None else anyio_tasks.get(task)
     scope = None if state is None else state.cancel_scope
     found: tuple[anyio.CancelScope, ...] = ()
     while scope is not None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from typing import final
 
-from .holdings import Task
+from .cancellation import Task
 
 
 @final

@@ -18,11 +18,12 @@ from .._core.values import Holder
 from .._redis.clients import Pool
 from .._redis.endpoints import Pipelines, pipeline_of
 from .holdings import Holdings
-from .release import Release, Undos
+from .release import Undos
 from .request import Answer, Request, ResultCallback
 
 if TYPE_CHECKING:
     from .lease_state import LeaseState, Renewer
+    from .renewal import Watchdog
 
 IDLE = 0.5
 """Seconds that a session outlives its last lease and waiter, so that the next one finds it connected."""
@@ -35,7 +36,7 @@ class Services(Protocol):
     """What the session does for its leases and waiters, and when the context calls it."""
 
     @property
-    def watchdog(self) -> "Renewer":
+    def watchdog(self) -> "Watchdog":
         """Renews leases in the event loop."""
         ...
 
@@ -84,7 +85,7 @@ class Context:
         self.closed = False
         self.forked = False
         """This process is a fork of the session's process."""
-        self.undos = Undos(loop, self.clock)
+        self.undos = Undos(self)
         self.pipeline = pipeline_of(pool, loop, self.clock, session.link_lost, session.connected)
         self.holdings = Holdings(loop, self.clock, self.schedule_idle_close)
         self.tokens: dict[bytes, Request] = {}
@@ -93,7 +94,7 @@ class Context:
         """Returns a token of this session."""
         self._uses = 0
         self._last_used = 0.0
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self.idle_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def forget(self, request: Request) -> None:
@@ -101,16 +102,6 @@ class Context:
         self.tokens.pop(request.token, None)
         if not self.tokens:
             self.schedule_idle_close()
-
-    def undo(
-        self, grantor: "Grantor", request: Request, until: float, then: Callable[[Release], None] | None = None,
-        wait: float | None = None,
-    ) -> Release:  # fmt: skip
-        """Undo a request or lease. From now on a late grant for its token is returned to the server."""
-        self.tokens.pop(request.token, None)
-        if not self.tokens:  # as `forget` does, for speed
-            self.schedule_idle_close()
-        return Release(self.undos, grantor, request, until, then, wait)
 
     @contextlib.contextmanager
     def in_use(self) -> Generator[None, None, None]:
@@ -127,8 +118,8 @@ class Context:
         if self.tokens or self.forked:
             return
         self._last_used = self.clock()
-        if self._idle_timer is None and not self.loop.is_closed():
-            self._idle_timer = self.loop.call_later(IDLE, self._check_idle)
+        if self.idle_timer is None and not self.loop.is_closed():
+            self.idle_timer = self.loop.call_later(IDLE, self._check_idle)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run *coroutine* in the background. It ends with the session."""
@@ -144,24 +135,24 @@ class Context:
     def end(self) -> None:
         """Accept no more requests, and cancel the background tasks."""
         self.closed = self.undos.closed = True
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
         self.holdings.close()
         for task in list(self._tasks):
             task.cancel()
 
     def _check_idle(self) -> None:
-        self._idle_timer = None
+        self.idle_timer = None
         if self.tokens or self.closed:
             return
         now = self.clock()
         # W14: until each undo is answered or pointless.
         if self._uses or any(release.keeps_session(now) for release in self.undos.under_way.values()):
             self._last_used = now
-        left = self._last_used + IDLE - now
+        left = max(self._last_used, self.undos.last_begun) + IDLE - now
         if left > 0.001:  # equivalent: comparison + constant, timers are as inexact
-            self._idle_timer = self.loop.call_later(left, self._check_idle)
+            self.idle_timer = self.loop.call_later(left, self._check_idle)
         else:
             self.session.idle()
 

@@ -9,19 +9,110 @@ for another TTL.
 import asyncio
 import heapq
 import itertools
+import logging
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from . import cancellation
+from .cancellation import Cancellation, Task
 
 if TYPE_CHECKING:
-    from .block import BodyTask
+    import anyio
+
+    from .context import Grantor
     from .lease_state import LeaseState
 
-Task = asyncio.Task[Any]
+log = logging.getLogger("aiolocks")
 
 Base = bytes | tuple[bytes, ...]
 """The key of a name; a lease on several names has several."""
+
+
+_WARN_AFTER = 1.0
+"""Seconds from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
+`asyncio.run` leave such blocks within that time."""
+
+
+@final
+@dataclass(slots=True, eq=False, repr=False)
+class BodyTask:
+    """The task inside one block, from the grant of its lease until the block is left.
+
+    Its state is `task`, `over`, and `_cancellation`, which a loss begins. It must not refer to the `Lease` or the
+    `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
+    """
+
+    task: Task | None
+    before: int
+    """The `cancelling()` of the task when it began to enter (W19)."""
+    grantor: "Grantor"
+    names: tuple[bytes, ...]
+    permits: int
+    over: bool = field(default=False, init=False)
+    """The task is not inside any more, or its lease is over: it can take the name again."""
+    _cancellation: Cancellation | None = field(default=None, init=False)
+    _scopes: "tuple[anyio.CancelScope, ...]" = field(default=(), init=False)
+    """The scopes around the block, whose shields do not count."""
+
+    def enter(self) -> None:
+        """Note that the task is inside from now on."""
+        if self.task is not None:
+            if cancellation.anyio_tasks is None or self.task in cancellation.anyio_tasks:
+                self._scopes = cancellation.scopes_of(self.task)
+            self.grantor.context.holdings.enter(self.task, self)
+
+    def no_longer_inside(self) -> None:
+        """Note that the lease is over, so that the task can take the name again."""
+        if self.task is not None:
+            self.grantor.context.holdings.leave(self.task, self, closes=False)
+        self.over = True
+
+    def stop(self) -> None:
+        """Cancel the task until it has left the block, because the lease is lost."""
+        if self.task is None or self.task.done():
+            log.error(
+                "%s %r: the lease is lost, but the task that entered its block has ended, so the body cannot be "
+                "cancelled. The block will raise LeaseLostError when it is left. Enter the block in the task that does "
+                "the work",
+                self.grantor.kind, self.grantor.name,
+            )  # fmt: skip
+        else:
+            what = f"the lease of {self.grantor.kind} {self.grantor.name!r} is lost"
+            self._cancellation = Cancellation(self.task, self.before, self._scopes, what)
+
+    def task_ended(self) -> None:
+        """Note that the task has ended while the block is open."""
+        self.task = None
+        if self._cancellation is not None:
+            self._cancellation.end()
+        loop = self.grantor.context.loop
+        if not self.over and not loop.is_closed():  # equivalent: and/or, the warning looks at that itself
+            loop.call_later(_WARN_AFTER, self._warn)
+
+    def leave(self) -> None:
+        """Stop cancelling, and take the sent cancellations back."""
+        if self.task is not None:
+            self.grantor.context.holdings.leave(self.task, self, closes=True)
+        self.over = True
+        if self._cancellation is not None:
+            self._cancellation.take_back()
+
+    async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
+        """After `leave`, return the exception that leaves the block: *exc* without our own cancellation."""
+        if self._cancellation is None:
+            return exc
+        return await self._cancellation.sort_out(exc, may_wait=may_wait)
+
+    def _warn(self) -> None:
+        if not self.over:
+            log.warning(
+                "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
+                "the body cannot be cancelled. Enter the block in the task that does the work",
+                self.grantor.kind, self.grantor.name,
+            )  # fmt: skip
 
 
 class Loss(NamedTuple):
@@ -144,8 +235,9 @@ class Holdings:
         of = self._tasks.get(task) or self._new_ledger(task)
         of.bodies[body] = None
         self.blocks += 1
-        for one in body.names:
-            of.inside[one] = of.inside.get(one, 0) + body.permits
+        if not body.over:  # lost while the loop was blocked
+            for one in body.names:
+                of.inside[one] = of.inside.get(one, 0) + body.permits
 
     def leave(self, task: Task, body: "BodyTask", *, closes: bool) -> None:
         """Note that *task* is no longer inside; if that *closes* the block, that it is not open any more either."""

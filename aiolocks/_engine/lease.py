@@ -19,10 +19,9 @@ from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
 from .block import Block, as_coroutine, current_task, frame_left
 from .guard import guard
-from .lease_state import LeaseState
+from .lease_state import GONE_FROM_SERVER, LeaseState
 from .note import change_note
 from .release import RELEASE_TIMEOUT
-from .validity import GONE_FROM_SERVER
 
 log = logging.getLogger("aiolocks")
 

@@ -1,30 +1,192 @@
-"""What this process knows of a lease.
+"""What this process knows of a lease: how long it is certainly valid, how it ended, and what is to be done then.
 
-The watchdog refers to it and renews it, but never to the `Lease`, which is the caller's handle. When the last reference
-to that handle goes, `Lease.__del__` stops the renewal.
+The watchdog refers to a `LeaseState` and renews it, but never to the `Lease`, which is the caller's handle. When the
+last reference to that handle goes, `Lease.__del__` stops the renewal.
+
+`Validity` is pure: it reads one clock, and sends nothing. The deadline is the one truth. Each question compares it with
+the clock, so a loss shows before anything has noticed it.
 """
 
 import asyncio
 import contextlib
+import enum
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from .._core import events
 from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
+from .._core.timing import margin
 from .context import Context, Grantor
-from .holdings import Base
+from .holdings import Base, BodyTask
 from .release import Release
 from .report import Report
-from .request import Phase, Request
-from .validity import GONE_FROM_SERVER, REVOKED, End, Validity
+from .request import Phase, Request, Terms
 
 if TYPE_CHECKING:
-    from .block import BodyTask
+    from .block import Block
 
 log = logging.getLogger("aiolocks")
+
+GONE_FROM_SERVER = (
+    "it is gone from the server: its key expired, was deleted or evicted, or was lost in a FLUSHALL, a restart or a "
+    "failover"
+)
+
+REVOKED = "revoked"
+"""Why a revoked lease is lost; a colon and the reason can follow."""
+
+
+class End(enum.Enum):
+    """How a lease ended."""
+
+    RELEASED = "released"
+    HANDED_OFF = "handed off"
+    LOST = "lost"
+    REVOKED = "revoked"
+    FORKED = "forked"
+    """The running process is a fork of the holder, which still has the lease."""
+
+
+MOVES: Mapping[End | None, tuple[End, ...]] = {None: tuple(End), **dict.fromkeys(End, ())}
+"""Which end can follow which state. None: the lease lasts. An end is final."""
+
+_LOSSES = (End.LOST, End.REVOKED, End.FORKED)
+
+
+class Validity:
+    """The deadline of one lease, and its end.
+
+    Its state is the deadline and `end`. Invariant: the deadline of a lease that lasts only moves forward, except where
+    the holder itself asks for less (`shorten`) or the watchdog thread notices a loss (`cut`); `end` is final.
+    """
+
+    __slots__ = ("_cut", "_end", "_reason", "_session", "begun", "deadline", "max_hold", "ttl")
+
+    def __init__(self, session: Context, valid_from: float, terms: Terms, begun: float, max_hold: float | None) -> None:
+        self._session = session
+        self.deadline = valid_from + terms.valid_for  # defect: P1-deadline
+        """Local time from which on the holder must not act."""
+        self.begun = begun
+        """When it was granted, by the clock of this process; a failover may set that of fencing tokens back."""
+        self.ttl = terms.ttl
+        self.max_hold = max_hold
+        self._end: End | None = None
+        self._reason: str | None = None
+        self._cut: tuple[str, float] | None = None
+        """Why the watchdog thread has cut it, before the event loop has noted the loss, and its deadline until then."""
+
+    @property
+    def end(self) -> End | None:
+        """How it ended; None while it lasts, and while its end is not noted."""
+        return End.FORKED if self._end is None and self._session.forked else self._end
+
+    @property
+    def held(self) -> bool:
+        """Whether it is certainly valid now."""
+        return self._end is None and self._session.clock() < self.deadline and not self._session.forked
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended before its holder let it go."""
+        end = self.end
+        return self._session.clock() >= self.deadline if end is None else end in _LOSSES
+
+    @property
+    def renew_until(self) -> float:
+        """Local time from which on it is not renewed, because of `max_hold`."""
+        return math.inf if self.max_hold is None else self.begun + self.max_hold
+
+    @property
+    def endangered_at(self) -> float:
+        """Local time at which it has not been renewed for half of its TTL, counted from the grant at the earliest."""
+        half = self.ttl / 2
+        return max(self.deadline + margin(self.ttl) - half, self.begun + half)
+
+    @property
+    def reason(self) -> str:
+        if self._session.forked:
+            return "this process was forked, and the lease is the parent's"
+        if self._reason is not None:
+            return self._reason
+        if self._cut is not None:
+            return self._cut[0]
+        if self._session.clock() >= self.renew_until:
+            return f"held for longer than max_hold ({self.max_hold:g} s), and so not renewed any more"
+        return f"not renewed within its {self.ttl:g} s TTL"
+
+    def revoked_until(self) -> float:
+        """Return the local time until which it keeps others out although it is revoked.
+
+        W16: the server ends a revoked lease only when its holder releases it, or with its TTL.
+        """
+        return (self.deadline if self._cut is None else self._cut[1]) + margin(self.ttl)
+
+    def extend(self, deadline: float) -> None:
+        """Count a renewal that the server confirmed. A late one revives nothing."""
+        if deadline > self.deadline and self.held:
+            self.deadline = deadline
+
+    def shorten(self, deadline: float) -> None:
+        """Count on less than was granted, before the server is asked to cut it. Only `compat` does that."""
+        self.deadline = min(self.deadline, deadline)
+
+    def cut(self, reason: str) -> None:
+        """End the validity now, from another thread; the event loop notes the loss when it next runs."""
+        self._cut = reason, self.deadline
+        self.deadline = -math.inf
+
+    def let_go(self, now: float, end: End) -> bool:
+        """Note that its holder ended it at *now*. If it was not valid any more, note nothing and return False."""
+        if self._end is not None or now >= self.deadline or self._session.forked:
+            return False
+        self._end = end
+        return True
+
+    def finish(self, end: End, reason: str | None = None) -> None:
+        """Note how it ended, once."""
+        if end not in MOVES[self._end]:
+            raise RuntimeError(f"a lease that was {self._end} cannot become {end}")
+        self._end, self._reason = end, reason
+
+    def __repr__(self) -> str:
+        end = self.end
+        return f"<Validity {'held' if self.held else 'lost' if end is None else end.value}>"
+
+
+@final
+class Share(Validity):
+    """One share *of* the lease of an `RLock`: it has the deadline of the lease, and can be released by itself."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Validity, terms: Terms, begun: float, max_hold: float | None) -> None:
+        self._of = of
+        super().__init__(of._session, begun, terms, begun, max_hold)
+
+    if TYPE_CHECKING:
+        deadline: float
+    else:
+
+        @property
+        def deadline(self) -> float:
+            return self._of.deadline
+
+        @deadline.setter
+        def deadline(self, deadline: float) -> None:
+            pass  # the lease has it, and moves it
+
+    @property
+    def reason(self) -> str:
+        forked = self._session.forked
+        return super().reason if forked or self._reason is not None else self._of.reason
+
+    def extend(self, deadline: float) -> None:
+        self._of.extend(deadline)
+
 
 _REVOKED = Phase.REVOKED  # looked up in half the time
 
@@ -108,8 +270,14 @@ class LeaseState:
     def renew_from(self, now: float) -> None:
         """Have it renewed from *now* on, if its options say so."""
         session, options = self.context.session, self.options
-        fast = options.renewed_in_loop and not options.track
-        renewer = session.watchdog if fast else session.renewer_of(self)
+        if options.renewed_in_loop and not options.track:  # as `Watchdog.add` does, for speed
+            self.renewer = watchdog = session.watchdog
+            watchdog.fresh[self] = now
+            sorted_at = now + (self.validity.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
+            if sorted_at < watchdog.wakes_at:
+                watchdog.wake_by(sorted_at, now)
+            return
+        renewer = session.renewer_of(self)
         if renewer is not None:
             renewer.add(self, now)
             self.renewer = renewer
@@ -166,8 +334,11 @@ class LeaseState:
 
     # Its block, and its place in `Holdings`.
 
-    def enter(self, body: "BodyTask") -> None:
-        self.body = body
+    def enter(self, block: "Block") -> BodyTask:
+        """From now on a loss stops the task that enters *block*, whose end releases the lease."""
+        names = self.base if isinstance(self.base, tuple) else (self.base,)
+        permits = self.request.terms.permits  # the block counts under the mode of now, even after a downgrade
+        self.body = body = BodyTask(block.entering, block.before, self.grantor, names, permits)
         self.entered = True
         if self.options.on_lost == "cancel":
             self._on_loss = body.stop
@@ -175,6 +346,7 @@ class LeaseState:
                 body.stop()  # a listener to its first event blocked the loop for longer than it lasts
             if not self.options.renewed_in_loop:
                 self.watch_deadline()
+        return body
 
     def call_on_loss(self, callback: Callable[[], None] | None) -> None:
         """Call *callback* when it is lost, in place of the callback before."""
@@ -271,7 +443,7 @@ class LeaseState:
         until = validity.deadline if self.request.phase is not _REVOKED else validity.revoked_until()
         if (self.report is not None or events.listeners) and validity.end is End.RELEASED:
             then = partial(self._emit_released, now, then)
-        return self.context.undo(self.grantor, self.request, until if until > now else now, then, wait)
+        return self.context.undos.begin(self.grantor, self.request, until if until > now else now, then, wait)
 
     def released_elsewhere(self) -> None:
         """Note that its release on the server is another's task."""
@@ -283,8 +455,9 @@ class LeaseState:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.renewer is not None:
-            self.renewer.stop_renewing(self)
+        renewer, watchdog = self.renewer, self.context.session.watchdog
+        if renewer is not None and (renewer is not watchdog or watchdog.fresh.pop(self, None) is None):
+            renewer.stop_renewing(self)
         if self._over is not None:
             self._over.set()
 

@@ -15,7 +15,7 @@ from .._core.timing import retry_delay
 from .request import Request
 
 if TYPE_CHECKING:
-    from .context import Grantor
+    from .context import Context, Grantor
 
 GRACE = 1.0
 """Maximum number of seconds that leaving a block, or a failed acquire, waits for its undo, which then goes on in the
@@ -32,16 +32,32 @@ class Undos:
     Its state is `under_way` and `pausing`. Invariant: `pausing` has those of `under_way` that wait for their next try.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        self.loop = loop
-        self.clock = clock
+    def __init__(self, context: "Context") -> None:
+        self._context = context
+        self.loop = loop = context.loop
+        self.clock = clock = context.clock
         self.closed = False
+        self.last_begun = 0.0
+        """When the newest one began."""
         self.under_way: dict[bytes, Release] = {}
         """By token."""
         self.pausing: dict[tuple[str, str], dict[Release, None]] = {}
         """By kind and name."""
         self.waits = OverdueTimer(loop, clock, lambda: self.under_way.values(), Release.wake)
         """Ends the waits of callers whose time is over."""
+
+    def begin(
+        self, grantor: "Grantor", request: Request, until: float, then: "Callable[[Release], None] | None" = None,
+        wait: float | None = None,
+    ) -> "Release":  # fmt: skip
+        """Undo a request or lease. From now on a late grant for its token is returned to the server."""
+        context = self._context
+        context.tokens.pop(request.token, None)
+        release = Release(self, grantor, request, until, then, wait)
+        self.last_begun = release.begun
+        if not context.tokens and context.idle_timer is None:
+            context.schedule_idle_close()
+        return release
 
     def go_ahead(self, kind: str, name: str) -> None:
         """Retry what waits for its next try, before the session asks anything else about that name."""

@@ -77,11 +77,11 @@ class Watchdog:
 
     Most leases are released long before their first renewal, so they are put in order only shortly before that.
 
-    Its state is `_fresh`, the leases that are not in order yet, each with the time at which it was added, and `_live`,
+    Its state is `fresh`, the leases that are not in order yet, each with the time at which it was added, and `_live`,
     the others. Invariant: a lease in `_live` has exactly one valid entry in the heap: at its `due`; or, while its
     request is under way, one that all leases of the request share, at the earliest of their deadlines. So a loss needs
     no timer of its own. Other entries stay in the heap until they come up, or are more than half of it. A lease in
-    `_fresh` has no entry: the timer fires before it can be due.
+    `fresh` has no entry: the timer fires before it can be due.
     """
 
     def __init__(
@@ -94,12 +94,13 @@ class Watchdog:
         self._thread = thread
         self._stalled = stalled
         self._live: dict[LeaseState, _Renewal] = {}  # ordered, so that a run can be repeated
-        self._fresh: dict[LeaseState, float] = {}
+        self.fresh: dict[LeaseState, float] = {}
         self._heap: list[tuple[float, int, _Renewal | list[_Renewal]]] = []
         self._singly_until: dict[Together, float] = {}
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
+        self.wakes_at = math.inf
+        """When the timer fires."""
         self._silent: set[LeaseState] = set()
         """Leases that are not renewed because the session's loop is stalled. Each is reported once."""
         self._logged_at = -math.inf
@@ -107,14 +108,13 @@ class Watchdog:
         """When all leases were, or will be, renewed at once."""
 
     def add(self, state: LeaseState, now: float) -> None:
-        self._fresh[state] = now
+        self.fresh[state] = now
         sorted_at = now + (state.validity.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
-        if sorted_at < self._timer_at:
-            self._arm(sorted_at, now)
+        if sorted_at < self.wakes_at:
+            self.wake_by(sorted_at, now)
 
     def stop_renewing(self, state: LeaseState) -> None:
-        if state in self._fresh:
-            del self._fresh[state]
+        if self.fresh.pop(state, None) is not None:
             return
         self._live.pop(state, None)  # P11: a renewal under way no longer changes it
         if self._silent:
@@ -123,7 +123,7 @@ class Watchdog:
 
     def leases(self) -> Iterable[LeaseState]:
         """Return all leases, from the newest on."""
-        return itertools.chain(reversed(self._fresh), reversed(self._live))
+        return itertools.chain(reversed(self.fresh), reversed(self._live))
 
     def _drop_old_entries(self) -> None:
         # equivalent: and/or + comparison + constant, for speed
@@ -151,20 +151,20 @@ class Watchdog:
     def close(self) -> None:
         """Stop renewing. Leases that are still held expire; each gets a timer that marks it lost."""
         if self._thread is None and not self._loop.is_closed():
-            for state in (*self._live, *self._fresh):
+            for state in (*self._live, *self.fresh):
                 state.watch_deadline()
         self._live.clear()
-        self._fresh.clear()
+        self.fresh.clear()
         self._silent.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._timer_at = math.inf
+            self.wakes_at = math.inf
 
     def _sort(self) -> None:
         """Put the fresh leases in order."""
-        fresh, self._fresh = self._fresh, {}
+        fresh, self.fresh = self.fresh, {}
         for state, added in fresh.items():
             left = max(state.validity.deadline - added, 0.0)  # less than a TTL if the grant took long to arrive
             renewal = self._live[state] = _Renewal(state)
@@ -176,8 +176,8 @@ class Watchdog:
 
     def _enter(self, at: float, now: float, entry: _Renewal | list[_Renewal]) -> None:
         heapq.heappush(self._heap, (at, next(self._sequence), entry))
-        if at < self._timer_at:
-            self._arm(at, now)
+        if at < self.wakes_at:
+            self.wake_by(at, now)
 
     def _counts(self, at: float, entry: _Renewal | list[_Renewal]) -> bool:
         """Whether there is something to do when this entry comes up. An answered request's list is empty."""
@@ -186,23 +186,24 @@ class Watchdog:
     def _lives(self, renewal: _Renewal) -> bool:
         return self._live.get(renewal.state) is renewal
 
-    def _arm(self, due: float, now: float) -> None:
+    def wake_by(self, due: float, now: float) -> None:
+        """Let the timer fire at local time *due* instead; it is *now*."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = due
+        self.wakes_at = due
         self._timer = self._loop.call_later(max(due - now, 0.0), self._wake)
 
     def _wake(self) -> None:
         self._timer = None
         # equivalent: line dropped, the last time counts
-        self._timer_at = -math.inf  # the timer is set below, once for all
+        self.wakes_at = -math.inf  # the timer is set below, once for all
         now = self._clock()
         self._sort()
         self._renew(self._due(now), now)
         if self._heap:
-            self._arm(self._heap[0][0], self._clock())
+            self.wake_by(self._heap[0][0], self._clock())
         else:
-            self._timer_at = math.inf
+            self.wakes_at = math.inf
 
     def _due(self, now: float) -> list[_Renewal]:
         """Take from the heap the leases that are due, and a few that soon will be."""

@@ -19,10 +19,9 @@ from .._core.options import Options
 from .._engine.acquire import Acquisition
 from .._engine.context import Context, Grantor, Holding
 from .._engine.extension import Extension
-from .._engine.lease_state import LeaseState
+from .._engine.lease_state import LeaseState, Validity
 from .._engine.release import GRACE
 from .._engine.request import Answer, Busy, Full, Granted, Queued, Request
-from .._engine.validity import Validity
 from .parts import Composite, Part, all_granted, end
 
 

@@ -108,7 +108,7 @@ async def _withdraw(
     context.forget(state.request)
     for at, (grantor, request) in enumerate(held):
         then = partial(release_offered, grantor, offer.secret_of(at))
-        releases.append(context.undo(grantor, request, until, then))
+        releases.append(context.undos.begin(grantor, request, until, then))
     if not isinstance(error, GeneratorExit):  # a coroutine that is being destroyed must not wait
         settled_by = context.clock() + min(GRACE, state.request.terms.ttl)
         for release in releases:  # the list grows in the meantime
@@ -119,7 +119,7 @@ def _release_offered(grantor: Grantor, ttl: float, secret: bytes, until: float) 
     """Release the lease that is still offered under *secret*, in the background."""
     offered = Request(ttl, 1, False, secret)  # equivalent: constant, an offer never waits in the queue
     offered.was_reached()
-    return grantor.context.undo(grantor, offered, until)
+    return grantor.context.undos.begin(grantor, offered, until)
 
 
 async def touch(grantors: "Sequence[RedisGrantor]", offer: Offer, ttl: float) -> int | None:

@@ -72,7 +72,7 @@ class RedisGrantor:
         self._queues = servers.queues
         self.keys = keys
         self._base = base = keys.base
-        self.route = context.pipeline.route(base)
+        self.route: Route = servers.only or context.pipeline.route(base)
         self._scripts = scripts
         self._grant = NamedScript(scripts.grant, base, keys.holder_key)
         self._release = NamedScript(scripts.release, base, keys.holder_key)
@@ -114,11 +114,11 @@ class RedisGrantor:
             if extension.verb:
                 return self._take_over(extension, request, patience)
         args = self._terms if link is None else self._terms(request, link)  # what leaves at once is worked out at once
+        call = PendingCall(self._grant, args, self._answered, patience, request, future, context.clock())
+        request.sent(call, self)  # as `_attempt` does, for speed
         # equivalent: comparison, for speed
         soon = line is None  # else this one will wait too, for longer
-        unsent = REPLY_TIMEOUT if request.wait else FIRST_CONNECT
-        call = route.submit(self._grant, args, self._answered, patience, request, future, unsent, soon)
-        request.sent(call, self)
+        route.start(call, REPLY_TIMEOUT if request.wait else FIRST_CONNECT, soon)
         return future
 
     def _take_over(self, extension: Extension, request: Request, patience: float) -> "asyncio.Future[Answer]":
@@ -136,13 +136,18 @@ class RedisGrantor:
         future: asyncio.Future[Answer] = self.context.loop.create_future()
         script = self._scripts.script(extension.verb, self.keys)
         args = (request.token, *extension.arguments(), request.terms.ttl_ms)
-        request.sent(self.route.submit(script, args, receive, patience, request, future, REPLY_TIMEOUT), self)
+        self._attempt(PendingCall(script, args, receive, patience, request, future, self.context.clock()))
         return future
+
+    def _attempt(self, call: PendingCall) -> None:
+        request: Request = call.subject
+        request.sent(call, self)  # P7: before it leaves, so that an undo finds it whatever comes between
+        self.route.start(call, REPLY_TIMEOUT)
 
     def _ask_on(self, request: Request, call: PendingCall, receive: CallReceiver) -> None:
         """Ask the same once more, for the same caller."""
-        route, patience = self.route, self.route.pipeline.patience
-        request.sent(route.submit(self._grant, self._terms, receive, patience, request, call.reply_to, REPLY_TIMEOUT))
+        patience, now = self.route.pipeline.patience, self.context.clock()
+        self._attempt(PendingCall(self._grant, self._terms, receive, patience, request, call.reply_to, now))
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
         """Ask the same once more, behind the release that *call* has overtaken; False if there is none."""
@@ -150,8 +155,7 @@ class RedisGrantor:
         def ask_on() -> None:
             request.not_run(call)
             if not call.abandoned:
-                # Once: what holds the release up may last.
-                self._ask_on(request, call, partial(self._answered, overtook=True))
+                self._ask_on(request, call, partial(self._answered, overtook=True))  # once, as that may last
             elif not call.reply_to.done():
                 call.reply_to.set_result(Busy())
 
@@ -313,16 +317,15 @@ class RedisGrantor:
         """Write the lease again, and wait until so many replicas have it; see `replication`."""
         return await replicated(self, self.servers.replication_at(self.route), request, replicas)
 
-    def submit_again(
-        self, pipeline: Pipeline, request: Request, patience: float
-    ) -> "tuple[PendingCall, asyncio.Future[Answer]]":
-        """Grant it once more over *pipeline*, and return the call and its answer."""
-        future: asyncio.Future[Answer] = self.context.loop.create_future()
+    def submit_again(self, pipeline: Pipeline, request: Request, patience: float) -> PendingCall:
+        """Grant it once more over *pipeline*. The `reply_to` of the call is the future of the answer."""
+        future, now = self.context.loop.create_future(), self.context.clock()
         # Whole: sent again after NOSCRIPT, it would come behind its own WAIT.
-        call = pipeline.submit(self._grant, self._once_more, self._answered, patience, request, future, whole=True)
-        self.route.report_only(call)
+        call = PendingCall(self._grant, self._once_more, self._answered, patience, request, future, now, whole=True)
         request.sent(call)
-        return call, future
+        pipeline.start(call)
+        self.route.report_only(call)
+        return call
 
     def _once_more(self, request: Request, link: Connection) -> Arguments:
         more: Arguments = ()
@@ -349,7 +352,7 @@ class RedisGrantor:
 
     @property
     def together(self) -> RenewalBatch | None:
-        return self._scripts.batch if self.servers.alone else None  # in a Cluster, a script has one slot
+        return None if self.servers.only is None else self._scripts.batch  # in a Cluster, a script has one slot
 
     def lease_keys(self) -> tuple[bytes, ...]:
         return self._scripts.lease_keys(self.keys)
@@ -358,9 +361,8 @@ class RedisGrantor:
         return self._scripts.reading(self.keys, request)
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
-        line = self._queues.get(self._base) if self._queues else None
-        if line is not None:
-            line.leave(request)
+        if self._queues:
+            self._leave_line(request)
         turn = request.awaited
         if request.phase is not _GRANTED or request.unanswered or (turn is not None and not turn.done()):
             request.give_up(self.context.loop)  # an answer that is on its way finds it over, and asks no more
@@ -531,8 +533,7 @@ class RedisGrantor:
     def deliver(self, grants: list[Any] | int, *, go_on: bool = True) -> bool:
         """Pass on the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none.
 
-        Returns:
-            Whether something may still be free, unless that is seen to here (*go_on*).
+        Return whether something may still be free, unless that is seen to here (*go_on*).
         """
         more = False
         if grants:

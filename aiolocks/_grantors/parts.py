@@ -247,7 +247,7 @@ def end(part: Part, on_result: ResultCallback = lambda ended: None) -> Release:
     if release is not None:  # W14: the context knows one undo of a token; a second would outlive the session
         release.add_callback(done)
     else:
-        release = context.undo(part.grantor, part.request, context.clock() + part.request.undo_for, done)
+        release = context.undos.begin(part.grantor, part.request, context.clock() + part.request.undo_for, done)
     return release
 
 

@@ -99,7 +99,7 @@ class Quorum(Composite):
                 failing_since = None
             elif isinstance(answer, Busy):
                 until = clock() + min(GRACE, request.terms.ttl)
-                await self.context.undo(self, request, until).settle(until)
+                await self.context.undos.begin(self, request, until).settle(until)
                 return answer
             else:
                 self._give_back(request)  # the caller may ask again

@@ -16,7 +16,7 @@ from .._core.options import Options, Replicas
 from .._core.replies import RawReply, check_reply
 from .._engine.context import Grantor
 from .._engine.extension import Extension
-from .._engine.request import Granted, Request
+from .._engine.request import Answer, Granted, Request
 from .._redis.clients import Pool, in_memory
 from .._redis.connection import Endpoint
 from .._redis.pipeline import PendingCall, Pipeline
@@ -158,7 +158,8 @@ async def replicated(grantor: "RedisGrantor", replication: Replication, request:
         """Try once. An error that is returned is final. An error that is raised can be that of an outage."""
         replicas = wanted if isinstance(wanted, int) else await replication.count(wanted)
         bound = min(LONGEST_REPLICATION, request.terms.ttl / 4)
-        call, answer = grantor.submit_again(replication.pipeline, request, replication.patience(bound))
+        call = grantor.submit_again(replication.pipeline, request, replication.patience(bound))
+        answer: asyncio.Future[Answer] = call.reply_to
         acknowledged = replication.acknowledged(call, replicas, bound)
         try:
             granted, count = await answer, await acknowledged

@@ -54,15 +54,15 @@ class Servers:
         self._on_moved = on_moved
         pipeline = context.pipeline
         self._router = pipeline if isinstance(pipeline, Router) else None
-        self.alone = self._router is None
-        """Whether all names are on one server."""
+        self.only = None if isinstance(pipeline, Router) else pipeline
+        """The way to the one server that has all names; None on a Cluster."""
         self.queues: dict[bytes, WaitQueue] = {}
         """By the key that all keys of the name begin with."""
         self.grantors: weakref.WeakValueDictionary[bytes, RedisGrantor] = weakref.WeakValueDictionary()
         """The grantors of names that had waiters: a message can arrive after the last waiter has left."""
         self.handing_over: set[bytes] = set()
         """Names for which the server was asked to continue to hand over."""
-        self.info = SessionInfo(context, leases, self.queues, alone=self.alone)
+        self.info = SessionInfo(context, leases, self.queues, alone=self.only is not None)
         self._wakeups: dict[Pipeline, Wakeups] = {}
         self.addresses: dict[tuple[bytes, float], SessionAddress] = {}
         """Of the only server, by the prefix of channels and the TTL. Empty on a Cluster: each node has others."""

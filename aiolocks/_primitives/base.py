@@ -23,11 +23,10 @@ from .._engine.context import Context, Grantor
 from .._engine.extension import Extension
 from .._engine.holdings import Base, Loss
 from .._engine.lease import Hold, Lease
-from .._engine.lease_state import LeaseState, loss_error
+from .._engine.lease_state import GONE_FROM_SERVER, LeaseState, loss_error
 from .._engine.must_await import LOCKED, TRY_ACQUIRE, Acquiring, MustAwait, must_await
 from .._engine.note import note_of
 from .._engine.request import Request
-from .._engine.validity import GONE_FROM_SERVER
 from .._grantors.hand_off import drop, prepare_adoption, touch
 from .._grantors.max_waiting import bound, check_call, max_waiting_of
 from .._grantors.min_hold import min_hold_of

@@ -17,9 +17,8 @@ from .._core.options import Options
 from .._engine.context import Context
 from .._engine.holdings import Base
 from .._engine.lease import Lease, state_of
-from .._engine.lease_state import LeaseState, Runs
+from .._engine.lease_state import End, LeaseState, Runs, Share
 from .._engine.release import Release
-from .._engine.validity import End, Share
 
 log = logging.getLogger("aiolocks")
 

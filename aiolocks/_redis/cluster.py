@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, final
+from typing import final
 
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.retry import Retry
@@ -24,8 +24,8 @@ from .._core.replies import RawReply
 from .._core.untyped import RawConnection, untyped
 from .clients import warn_of_missing_right
 from .connection import NEVER, Connection, ConnectionCancelled, Endpoint, connected
-from .pipeline import ArgumentsLater, BaseRoute, CallReceiver, PendingCall, Pipeline
-from .scripts import Arguments, Command, PlainCommand, pack
+from .pipeline import BaseRoute, PendingCall, Pipeline
+from .scripts import PlainCommand, pack
 
 Address = tuple[str, int]
 
@@ -141,7 +141,7 @@ class Router:
     ) -> None:  # fmt: skip
         self._manager = manager
         self.loop = loop
-        self._clock = clock
+        self.clock = clock
         self._on_lost = on_lost
         self._on_connected = on_connected
         self.on_changed: Callable[[], None] = lambda: None
@@ -183,7 +183,7 @@ class Router:
         if pipeline is None:
             node = Node(self._manager, address, self._unreachable)
             lost, connected = partial(self._lost, address), partial(self._connected, address)
-            pipeline = Pipeline(node, self.loop, self._clock, lost, connected)
+            pipeline = Pipeline(node, self.loop, self.clock, lost, connected)
             self._pipelines[address] = pipeline
         return pipeline
 
@@ -213,11 +213,11 @@ class Router:
         self.refresh()
 
     def may_ask(self) -> bool:
-        return self._clock() >= self._asking_from
+        return self.clock() >= self._asking_from
 
     def may_not_ask(self) -> None:
         """Record that the right to ASKING is missing: both nodes would send a call to the other."""
-        self._asking_from = self._clock() + _NO_ASKING
+        self._asking_from = self.clock() + _NO_ASKING
         warn_of_missing_right(
             self._manager, "+asking",
             "while a slot of the Cluster is being moved, leases in it are not renewed, and none is granted or released",
@@ -232,7 +232,7 @@ class Router:
         """Ask for all slots again, `_REFRESH_INTERVAL` after the last time."""
         if self._refreshing or self._timer is not None or not self._open:
             return
-        wait = self._refreshed_at + _REFRESH_INTERVAL - self._clock()
+        wait = self._refreshed_at + _REFRESH_INTERVAL - self.clock()
         if wait > 0:
             self._timer = self.loop.call_later(wait, self._ask_slots)
         else:
@@ -260,7 +260,7 @@ class Router:
     def _ask_slots(self) -> None:
         self._timer = None
         self._refreshing = True
-        self._refreshed_at = self._clock()
+        self._refreshed_at = self.clock()
         linked = {address for address, pipeline in self._pipelines.items() if pipeline.ready is not None}
         pipeline = self.node(self._map.next_to_ask(linked))
         pipeline.submit(_SLOTS, (), self._on_slots, _PATIENCE, pipeline, unsent=_PATIENCE)
@@ -331,9 +331,10 @@ class Router:
 class SlotRoute(BaseRoute):
     """The way to the node that has one slot; takes the place of the `Pipeline` to one server."""
 
-    __slots__ = ("formers", "router", "slot")
+    __slots__ = ("clock", "formers", "router", "slot")
 
     def __init__(self, router: Router, slot: int) -> None:
+        self.clock = router.clock
         self.router = router
         self.slot = slot
         self.formers: set[Pipeline] = set()
@@ -343,16 +344,12 @@ class SlotRoute(BaseRoute):
     def pipeline(self) -> Pipeline:
         return self.router.at(self.slot)
 
-    def submit(
-        self, command: Command, args: Arguments | ArgumentsLater, receiver: CallReceiver, patience: float,
-        subject: Any = None, reply_to: Any = None, unsent: float | None = None, soon: bool = False, whole: bool = False,
-    ) -> PendingCall:  # fmt: skip
+    def start(self, call: PendingCall, unsent: float | None = None, soon: bool = False) -> None:
         pipeline = self.pipeline
-        call = pipeline.submit(command, args, receiver, patience, subject, reply_to, unsent, soon, whole)
+        pipeline.start(call, unsent, soon)
         call.redirect = Redirect(self, pipeline)
         if call.link is None:
             self.router.waited_for(pipeline)
-        return call
 
     def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
         """Return a *wanted* call on its way to a node that had the slot before: later calls overtake it."""

@@ -94,7 +94,7 @@ class Connection:
         self.lost: Exception | None = None
         self.full = False
         """The other side does not read as fast as we write: hold back calls that can wait."""
-        self.loaded: set[str] = set()
+        self.loaded: set[object] = set()
         """Scripts that were sent whole over this connection."""
         self.receivers: deque[Receiver] = deque()
         self.resent: set[PendingCall] = set()

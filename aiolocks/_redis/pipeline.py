@@ -9,6 +9,7 @@ import copy
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -46,6 +47,8 @@ class BaseRoute:
 
     __slots__ = ()
 
+    clock: Callable[[], float]
+
     def submit(
         self, command: Command, args: "Arguments | ArgumentsLater", receiver: "CallReceiver", patience: float,
         subject: Any = None, reply_to: Any = None, unsent: float | None = None, soon: bool = False, whole: bool = False,
@@ -63,6 +66,12 @@ class BaseRoute:
             soon: A caller waits for the reply, so stay awake for it; see `busy_poll`.
             whole: Send all of the script. Sent by its digest, it might be sent a second time, behind later calls.
         """
+        call = PendingCall(command, args, receiver, patience, subject, reply_to, self.clock(), whole)
+        self.start(call, unsent, soon)
+        return call
+
+    def start(self, call: "PendingCall", unsent: float | None = None, soon: bool = False) -> None:
+        """Run a call that was made just now; see `submit`."""
         raise NotImplementedError
 
     async def ask(
@@ -102,39 +111,31 @@ class BaseRoute:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class PendingCall:
     """One run of a command: it waits for a link, or is on its way over `link` since `sent_at`, or was answered.
 
     Invariant: `receiver` is called exactly once, and is None from then on.
     """
 
-    __slots__ = (
-        "abandoned", "args", "command", "due", "gives_way", "link", "patience", "receiver", "redirect", "reply_to",
-        "sent_at", "subject", "whole",
-    )  # fmt: skip
-
-    sent_at: float
-    due: float
-    """When the reply, or a link to ask over, is overdue."""
+    command: Command
+    args: Any
+    """Those with which it left; before that, it may be a function that makes them, as `ArgumentsLater` says."""
+    receiver: "CallReceiver | None"
+    patience: float
     subject: Any
     reply_to: Any
-
-    def __init__(
-        self, command: Command, args: "Arguments | ArgumentsLater", receiver: "CallReceiver", patience: float,
-        subject: Any, reply_to: Any, whole: bool = False,
-    ) -> None:  # fmt: skip
-        self.command = command
-        self.args: Any = args
-        """Those with which it left; before that, it may be a function that makes them."""
-        self.receiver: CallReceiver | None = receiver
-        self.patience = patience
-        self.subject, self.reply_to = subject, reply_to
-        self.link: Connection | None = None
-        self.whole, self.abandoned = whole, False
-        self.gives_way = False
-        """It is waited for only briefly; but while other calls wait over the same link, it waits along with them."""
-        self.redirect: Redirect | None = None
-        """On a Cluster, sends the call where a refusal points."""
+    sent_at: float
+    """When it left; before that, when it was made."""
+    whole: bool = False
+    link: Connection | None = field(default=None, init=False)
+    abandoned: bool = field(default=False, init=False)
+    gives_way: bool = field(default=False, init=False)
+    """It is waited for only briefly; but while other calls wait over the same link, it waits along with them."""
+    redirect: "Redirect | None" = field(default=None, init=False)
+    """On a Cluster, sends the call where a refusal points."""
+    due: float = field(init=False)
+    """When the reply, or a link to ask over, is overdue."""
 
     def send(self, link: Connection, now: float) -> None:
         self.sent_at, self.due = now, now + self.patience  # equivalent: sign, it only looks too early
@@ -143,7 +144,7 @@ class PendingCall:
             if callable(self.args):
                 self.args = self.args(self.subject, link)  # the same if it is sent again
             args: Arguments = self.args
-            if command.name in link.loaded and not self.whole:
+            if command.script in link.loaded and not self.whole:
                 packed = command.evalsha(args)
             else:
                 if self.whole:
@@ -151,7 +152,7 @@ class PendingCall:
                     if self.redirect is not None:
                         self.redirect.precede(link, now)
                 packed = command.eval(args)
-                link.loaded.add(command.name)
+                link.loaded.add(command.script)
         except Exception as error:  # nothing has left; reported in the next turn, when `submit` has returned
             self.link = None
             asyncio.get_running_loop().call_soon(self.finish, error)
@@ -276,7 +277,7 @@ class Pipeline(BaseRoute):
         """*on_connected* may submit calls to be sent over a new link before all that wait; *on_push* gets messages."""
         self.endpoint = endpoint
         self.pipeline = self  # as of any route
-        self._clock = clock
+        self.clock = clock
         self._on_lost = on_lost
         self._on_connected = on_connected
         self._link: Connection | None = None
@@ -299,16 +300,12 @@ class Pipeline(BaseRoute):
         """Timeout for the reply to an undo in seconds. It is shorter: a lease whose undo was lost blocks other callers
         that long."""
 
-    def submit(
-        self, command: Command, args: Arguments | ArgumentsLater, receiver: CallReceiver, patience: float,
-        subject: Any = None, reply_to: Any = None, unsent: float | None = None, soon: bool = False, whole: bool = False,
-    ) -> PendingCall:  # fmt: skip
-        now, link = self._clock(), self.ready
-        call = PendingCall(command, args, receiver, patience, subject, reply_to, whole)
+    def start(self, call: PendingCall, unsent: float | None = None, soon: bool = False) -> None:
+        now, link = call.sent_at, self.ready
         if link is not None:
             call.send(link, now)
         else:
-            call.sent_at, call.due = now, now + (patience if unsent is None else unsent)
+            call.due = now + (call.patience if unsent is None else unsent)
             self._waiting.append(call)
             if self._link is None:
                 self._connector.start()
@@ -316,11 +313,10 @@ class Pipeline(BaseRoute):
             self._overdue.arm(call.due, now)
         if soon and now < self._busy_poll.soon_until and link is not None and link.distant:
             self._busy_poll.expect(call)  # equivalent: line dropped, for speed
-        return call
 
     def resend(self, call: PendingCall) -> None:
         """Run a call that another server has refused to run."""
-        now, link = self._clock(), self.ready
+        now, link = self.clock(), self.ready
         call.whole = True  # defect: I4-whole
         if link is not None:
             call.send(link, now)
@@ -377,11 +373,11 @@ class Pipeline(BaseRoute):
         Unless *once*, temporary refusals do not use up its retries, and neither does an outage that a failover ends.
         """
         policy = copy.deepcopy(self.endpoint.retry())
-        return policy if once else answers.RidingOut(policy, self._clock, outages=self.endpoint.fails_over)
+        return policy if once else answers.RidingOut(policy, self.clock, outages=self.endpoint.fails_over)
 
     def _heard(self, call: Any) -> None:
         """Measure the round trip: replies have come, the first to *call*, which was on its way longest."""
-        self._heard_at = now = self._clock()
+        self._heard_at = now = self.clock()
         took, before = now - call.sent_at, 0.8 * self.round_trip
         self._busy_poll.heard(now, took)  # equivalent: line dropped, for speed
         self.round_trip = took = took if took > before else before
@@ -412,7 +408,7 @@ class Pipeline(BaseRoute):
 
     async def _open_link(self, on_push: Receiver | None) -> Connection:
         if self._unreadable:  # pause, longer each time
-            since = self._clock() - self._unreadable_at
+            since = self.clock() - self._unreadable_at
             if since >= answers.REPLY_TIMEOUT:
                 self._unreadable = 0
             else:
@@ -448,7 +444,7 @@ class Pipeline(BaseRoute):
         while self._waiting and self._link is not None and not self._link.full:
             call = self._waiting.popleft()
             if call.receiver is not None:
-                now = self._clock()
+                now = self.clock()
                 call.send(self._link, now)
                 self._overdue.arm(call.due, now)
         if self._link is not None and not self._link.full:
@@ -463,7 +459,7 @@ class Pipeline(BaseRoute):
         self._link = self.ready = None
         if isinstance(reason, UnreadableReplyError):
             self._unreadable += 1
-            self._unreadable_at = self._clock()
+            self._unreadable_at = self.clock()
         if self._waiting:  # held back when the link was full
             self._connector.start()
         self._on_lost()
@@ -473,7 +469,7 @@ class Pipeline(BaseRoute):
         reading = "Timeout reading from Redis: no reply in time"
         error = exceptions.TimeoutError(reading if self._link is not None else "Timeout connecting to server")
         quiet_since = max(call.sent_at, self._heard_at)  # defect: W6-heard
-        if (call.link or self._link) is not None and self._clock() < quiet_since + call.patience:
+        if (call.link or self._link) is not None and self.clock() < quiet_since + call.patience:
             call.due = quiet_since + call.patience  # many calls, or a loop that was late, make no dead link
             return
         if call.link is None:
@@ -482,7 +478,7 @@ class Pipeline(BaseRoute):
         if call.gives_way:
             others = [other.due for other in self.unanswered() if other.link is call.link and not other.gives_way]
             due = min(*others, quiet_since + _LONGEST_GIVEN_WAY) if others else -math.inf
-            if due > self._clock():
+            if due > self.clock():
                 call.due = due
                 return
         call.link.close(error)

@@ -77,6 +77,9 @@ class Script:
     templates: Templates = field(default_factory=Templates)
     """See `NamedScript`. A thread that renews leases uses them too."""
 
+    def __str__(self) -> str:
+        return self.name
+
     def keys_of(self, key: bytes, holder: bytes, args: Arguments) -> tuple[bytes, ...]:
         """Return the keys for *args*, of the name whose holder is in *holder* and whose other keys begin with *key*."""
         keys = tuple([
@@ -252,10 +255,15 @@ pack: Callable[[tuple[str | bytes | int, ...]], bytes] = untyped(hiredis).pack_c
 class Command:
     """A command that can be sent: a script, or one of Redis's own."""
 
-    __slots__ = ("name",)
+    __slots__ = ("script",)
 
-    name: str
-    """Of a script, a connection remembers by this name that it has sent it."""
+    script: Any
+    """A connection remembers by this that it has sent the script."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``lock/grant`` or ``CLIENT SETINFO``."""
+        return str(self.script)
 
     def eval(self, args: Arguments) -> bytes:
         """Return the bytes for any server: of a script, all of it."""
@@ -274,28 +282,25 @@ class PlainCommand(Command):
 
     def __init__(self, *words: str) -> None:
         self._words = words
-        self.name = " ".join(words)
+        self.script = " ".join(words)
 
     def eval(self, args: Arguments) -> bytes:
         return pack((*self._words, *args))
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class PreparedScript(Command):
-    """A script with *keys* that the caller knows."""
+    """A script with keys that the caller knows."""
 
-    __slots__ = ("_keys", "_script")
-
-    def __init__(self, script: Script, keys: tuple[bytes, ...]) -> None:
-        self._script = script
-        self.name = script.name
-        self._keys = keys
+    script: Script
+    _keys: tuple[bytes, ...]
 
     def eval(self, args: Arguments) -> bytes:
-        return _packed("EVAL", self._script.source, self._keys, args)
+        return _packed("EVAL", self.script.source, self._keys, args)
 
     def evalsha(self, args: Arguments) -> bytes:
-        return _packed("EVALSHA", self._script.sha, self._keys, args)
+        return _packed("EVALSHA", self.script.sha, self._keys, args)
 
 
 _STAND_IN = b"\xfe" * LENGTH
@@ -307,6 +312,7 @@ _MAX_TEMPLATES = 256
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class NamedScript(Command):
     """A script about one name; its keys follow from the header, see `Script.keys_of`.
 
@@ -315,20 +321,16 @@ class NamedScript(Command):
     arguments behind the token) and each length of a key, as many names are used only once.
     """
 
-    __slots__ = ("_around", "_holder", "_script", "_terms", "key")
-
-    def __init__(self, script: Script, key: bytes, holder: bytes | None = None) -> None:
-        """*holder* is the key of the holder, if that is not *key*; then no other name shares a template."""
-        self._script = script
-        self.name = script.name
-        self.key = key
-        self._holder = key if holder is None else holder
-        self._terms: Arguments | None = None
-        """Those of the last call. A name that is used again keeps what stands around its token."""
-        self._around: list[bytes] | None = None
+    script: Script
+    key: bytes
+    _holder: bytes
+    """The key of the holder. If it is not *key*, no other name shares a template."""
+    _terms: Arguments | None = field(default=None, init=False)
+    """Those of the last call. A name that is used again keeps what stands around its token."""
+    _around: list[bytes] | None = field(default=None, init=False)
 
     def eval(self, args: Arguments) -> bytes:
-        return _packed("EVAL", self._script.source, self._script.keys_of(self.key, self._holder, args), args)
+        return _packed("EVAL", self.script.source, self.script.keys_of(self.key, self._holder, args), args)
 
     def evalsha(self, args: Arguments) -> bytes:
         terms = args[1:]
@@ -338,22 +340,22 @@ class NamedScript(Command):
             return token.join(self._around)
         token = args[0] if args else b""
         if not isinstance(token, bytes) or len(token) != LENGTH:
-            return _packed("EVALSHA", self._script.sha, self._script.keys_of(self.key, self._holder, args), args)
+            return _packed("EVALSHA", self.script.sha, self.script.keys_of(self.key, self._holder, args), args)
         alike: bytes | int = len(self.key) if self._holder == self.key else self.key
-        template = self._script.templates.get((alike, terms)) or self._template(alike, terms)
+        template = self.script.templates.get((alike, terms)) or self._template(alike, terms)
         whole = self.key.join(template)
         self._around = whole.split(_STAND_IN) if terms == self._terms else None
         self._terms = terms
         return whole.replace(_STAND_IN, token)
 
     def _template(self, alike: bytes | int, terms: Arguments) -> list[bytes]:
-        templates, args = self._script.templates, (_STAND_IN, *terms)
+        templates, args = self.script.templates, (_STAND_IN, *terms)
         if len(templates) >= _MAX_TEMPLATES:  # equivalent: comparison, for speed
             templates.clear()
         key, holder = self.key, self._holder
         if key == holder:
             key = holder = _KEY_STAND_IN * len(key)
-        packed = _packed("EVALSHA", self._script.sha, self._script.keys_of(key, holder, args), args)
+        packed = _packed("EVALSHA", self.script.sha, self.script.keys_of(key, holder, args), args)
         template = templates[alike, terms] = packed.split(_KEY_STAND_IN * len(key))
         return template
 

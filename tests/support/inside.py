@@ -66,7 +66,7 @@ def polling(*clients: Any) -> list[bool]:
         wakeups.polling
         for session in sessions
         for wakeups in session.servers.wakeups
-        if session.servers.alone or wakeups.own_queues()  # on other nodes polling has no effect, and does not end
+        if session.servers.only or wakeups.own_queues()  # on other nodes polling has no effect, and does not end
     ]
 
 

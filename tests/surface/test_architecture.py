@@ -13,7 +13,7 @@ import pytest
 
 import aiolocks
 from aiolocks._core.events import Kind
-from aiolocks._engine.validity import MOVES, End
+from aiolocks._engine.lease_state import MOVES, End
 from tests.support.cases import one_by_one
 
 PACKAGE = Path(aiolocks.__file__).parent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiolocks._engine.validity import End
+from aiolocks._engine.lease_state import End
 
 pytestmark = pytest.mark.rest
 

@@ -134,7 +134,7 @@ async def test_what_a_full_link_holds_back_is_given_up_after_ten_seconds_and_nev
 
         async def others() -> None:
             while True:
-                PendingCall(_WAIT, (1, 1), lambda call, reply: None, REPLY_TIMEOUT, None, None).send(link, clock())
+                PendingCall(_WAIT, (1, 1), lambda call, reply: None, 1.0, None, None, 0.0).send(link, clock())
                 await asyncio.sleep(0.5)
 
         link.full = True

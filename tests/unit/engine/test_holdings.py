@@ -7,8 +7,7 @@ import weakref
 import pytest
 
 from aiolocks import Lease
-from aiolocks._engine.block import BodyTask
-from aiolocks._engine.holdings import Base, Holdings, Loss
+from aiolocks._engine.holdings import Base, BodyTask, Holdings, Loss
 from aiolocks._engine.lease import state_of
 from aiolocks._engine.lease_state import LeaseState
 from aiolocks.testing import ScriptedGrantor
@@ -20,10 +19,12 @@ pytestmark = pytest.mark.asyncio
 BASE = b"stub:scripted"
 
 
-def inside(holdings: Holdings, permits: int, base: Base = BASE) -> BodyTask:
+def inside(holdings: Holdings, permits: int, *names: bytes) -> BodyTask:
     grantor = ScriptedGrantor()
     grantor.context.holdings = holdings
-    return BodyTask(this_task(), 0, grantor, base, permits)
+    body = BodyTask(this_task(), 0, grantor, names or (BASE,), permits)
+    body.enter()
+    return body
 
 
 def ledger() -> Holdings:
@@ -66,7 +67,7 @@ async def test_a_block_whose_lease_ended_before_it_was_left_counts_once() -> Non
 
 async def test_of_several_names_held_as_one_a_task_is_inside_each() -> None:
     holdings, task = ledger(), this_task()
-    both, one = inside(holdings, 1, (b"a", b"b")), inside(holdings, 1, b"b")
+    both, one = inside(holdings, 1, b"a", b"b"), inside(holdings, 1, b"b")
     held: dict[Base, int] = {b"a": 1, b"b": 2, b"c": 0, (b"a", b"c"): 1, (b"c", b"b"): 2, (b"c", b"d"): 0}
     for base, permits in held.items():
         assert holdings.inside(task, base) == permits, base

@@ -13,8 +13,7 @@ from aiolocks._core.answers import NotNowError
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH
 from aiolocks._engine.holdings import Loss
-from aiolocks._engine.lease_state import LeaseState
-from aiolocks._engine.validity import GONE_FROM_SERVER
+from aiolocks._engine.lease_state import GONE_FROM_SERVER, LeaseState
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.inside import block_loop
 from tests.support.jumping import timers

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import aiolocks
-from aiolocks._engine.lease_state import LeaseState
+from aiolocks._engine.lease_state import LeaseState, Validity
 from aiolocks._engine.request import Request
-from aiolocks._engine.validity import Validity
 
 _ROOM = Path(aiolocks.__file__).parent
 _STATE = {slot for each in (Request, LeaseState, Validity) for slot in each.__slots__} - {"__weakref__"}

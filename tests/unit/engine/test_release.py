@@ -38,7 +38,7 @@ async def undoing(*answers: "bool | Exception | After") -> AsyncIterator[tuple[S
 
 
 def begin(grantor: ScriptedGrantor, request: Request, until: float = 130, told: list[Release] | None = None) -> Release:
-    return grantor.context.undo(grantor, request, until, None if told is None else told.append)
+    return grantor.context.undos.begin(grantor, request, until, None if told is None else told.append)
 
 
 async def over(release: Release) -> None:
@@ -105,7 +105,7 @@ async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order
     told: list[str] = []
     async with undoing(After(1, True)) as (grantor, request):
         begins = "a" in callers
-        release = grantor.context.undo(grantor, request, 130, (lambda _: told.append("a")) if begins else None)
+        release = grantor.context.undos.begin(grantor, request, 130, (lambda _: told.append("a")) if begins else None)
         release.add_callback(lambda _: told.append("b"))
         release.add_callback(lambda _: told.append("c"))
         await asyncio.sleep(2)
@@ -118,7 +118,7 @@ async def test_all_callers_that_asked_for_a_release_are_called_once_and_in_order
 @pytest.mark.parametrize(("until", "at_most"), [(30, 3), (4, 20)])
 async def test_a_caller_waits_until_a_release_is_pointless_or_takes_too_long(until: float, at_most: float) -> None:
     async with undoing(After(1000, True)) as (grantor, request):
-        release = grantor.context.undo(grantor, request, 100 + until, None, at_most)
+        release = grantor.context.undos.begin(grantor, request, 100 + until, None, at_most)
         with grantor.context.in_use():  # so that it goes on
             assert release.waited is not None
             await release.waited

@@ -362,7 +362,7 @@ async def test_leases_that_ended_do_not_pile_up() -> None:
             await (await grantor.acquire(ttl=3600)).release()
         watchdog = grantor.session.watchdog
         assert len(watchdog._heap) < 100
-        assert len(watchdog._live | watchdog._fresh) == 1
+        assert len(watchdog._live | watchdog.fresh) == 1
         assert timers() <= 2
         grantor.asked.clear()
         grantor.requests.clear()

@@ -26,8 +26,8 @@ def request(ttl: float = 30.0, permits: int = 1, token: bytes | None = None) -> 
 
 def attempt(of: Request, sent_at: float) -> PendingCall:
     nothing: Any = None
-    call = PendingCall(nothing, (), nothing, 1.0, of, nothing)
-    call.sent_at, call.link = sent_at, SOME_LINK
+    call = PendingCall(nothing, (), nothing, 1.0, of, nothing, sent_at)
+    call.link = SOME_LINK
     of.sent(call)
     return call
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiolocks._engine.validity import MOVES, REVOKED, End, Share, Validity
+from aiolocks._engine.lease_state import MOVES, REVOKED, End, Share, Validity
 
 
 class Session:

@@ -49,7 +49,7 @@ async def test_what_is_undone_after_its_session_has_ended_is_forgotten_by_the_se
     for part in parts:
         part.grantor.context.tokens[part.request.token] = part.request
     home.session.close()
-    assert home.context.undo(whole, request, 30).done
+    assert home.context.undos.begin(whole, request, 30).done
     assert [len(stub.context.tokens) for stub in stubs] == [0, 0]
     for stub in stubs:
         stub.session.close()
@@ -134,7 +134,7 @@ REFUSED = NoPermissionError("refused")
 async def test_refusals_are_told_once_others_do_not_suffice(endings: list[Ending], needed: int, told: ToldAt) -> None:
     parts = parts_of(*in_turn(endings))
     home = ScriptedGrantor()
-    release = home.context.undo(Whole(home, needed), made_of(parts, granted=True), clock() + 30, wait=10)
+    release = home.context.undos.begin(Whole(home, needed), made_of(parts, granted=True), clock() + 30, wait=10)
     assert release.waited is not None
     await release.waited
     try:

@@ -19,7 +19,7 @@ from tests.support.virtual import clock
 
 
 class Write(Command):
-    name = "SET"
+    script = "SET"
 
     def eval(self, args: Arguments) -> bytes:
         return pack(("SET", *args))

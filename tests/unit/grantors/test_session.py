@@ -290,7 +290,7 @@ async def test_what_was_undone_is_known_no_more_nor_are_its_parts() -> None:
     whole.parts = [Part(stub, part)]
     for request in (whole, part, other):
         session.context.tokens[request.token] = request
-    session.context.undo(grantor, whole, clock() + 30)
+    session.context.undos.begin(grantor, whole, clock() + 30)
     assert list(session.context.tokens) == [other.token]
     session.close()
 

@@ -131,7 +131,7 @@ async def test_addresses_of_nodes_are_mapped_as_the_users_client_maps_them() -> 
 
 async def test_a_call_that_is_to_go_elsewhere_once_goes_whole_and_behind_asking() -> None:
     """The new node does not know the script perhaps, and could not say so without a word on the slot."""
-    renew = NamedScript(load("lock/renew"), LOW)
+    renew = NamedScript(load("lock/renew"), LOW, LOW)
     nodes = Nodes(1, 2)
     async with router_of(nodes) as router:
         await ask(router, MIDDLE)

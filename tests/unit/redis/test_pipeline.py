@@ -29,7 +29,7 @@ class Echo(Command):
     """A command that cannot be packed with a `bad` word. If *known*, it goes by a digest that no server has."""
 
     def __init__(self, *, known: bool = False) -> None:
-        self.name = "echo"
+        self.script = "echo"
         self._known = known
 
     def evalsha(self, args: Arguments) -> bytes:
@@ -108,7 +108,7 @@ class Noted(Command):
     """A command of one word, which notes how often it was sent whole."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.script = name
 
     def evalsha(self, args: Arguments) -> bytes:
         return pack((f"{self.name} by digest", *args))
@@ -534,7 +534,7 @@ async def test_a_reply_read_after_a_pause_makes_no_waiter_wait_longer_than_the_c
     commands = Pipeline(
         Server(redis.connection_pool), asyncio.get_running_loop(), lambda: lease_clock() + paused, lambda: None
     )
-    statistics = NamedScript(load("lock/statistics"), keys.base)
+    statistics = NamedScript(load("lock/statistics"), keys.base, keys.base)
     for pause in (0.0, 60.0):
         replied = asyncio.Event()
 

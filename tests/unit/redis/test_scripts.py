@@ -12,7 +12,7 @@ TERMS = (b"30000 1", 0, b"session 3000 channels")
 
 
 def named(name: bytes = b"lock:{name}") -> NamedScript:
-    return NamedScript(SCRIPT, name)
+    return NamedScript(SCRIPT, name, name)
 
 
 def keys(name: bytes, args: Arguments) -> tuple[bytes, ...]:
@@ -48,7 +48,7 @@ NAMES = [b"a", b"}", b"%s %d", b"$2\r\n", "\N{EURO SIGN}".encode(), b"x" * 3000,
 @one_by_one("name", NAMES)
 def test_a_name_gets_its_own_bytes_however_long_it_is(name: bytes) -> None:
     for one in (b"another", name, b"z" * len(name), name):
-        script = NamedScript(SCRIPT, one)
+        script = NamedScript(SCRIPT, one, one)
         for token in (b"a" * 33, b"short", b"b" * 33):
             assert script.evalsha((token, *TERMS)) == packed(token, *TERMS, name=one)
 
