@@ -57,9 +57,9 @@ _BRIEFLY = b"+"
 
 @final
 class RedisGrantor:
-    """One name on one Redis, for as long as a caller needs it. Waiters of the name share its line in the session.
+    """One name on one Redis. Waiters of the name share its line in the session.
 
-    Handlers lock names that are never used again. So making one costs little, and nothing refers to it from below.
+    Handlers lock names that are never used again. So making one costs little, and only the session's newest are kept.
     """
 
     __slots__ = (
