@@ -45,17 +45,21 @@ async def other(cluster: ClusterSet) -> AsyncIterator[Any]:
         yield client
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("flushed", [False, True], ids=["scripts known", "SCRIPT FLUSH"])
+@pytest.mark.parametrize(
+    "how", [*(pytest.param(how, marks=pytest.mark.slow) for how in ("key by key", "SCRIPT FLUSH")), "at once"]
+)
 async def test_a_busy_lock_whose_slot_moves_to_and_fro_is_handed_on_and_no_waiter_polls_afterwards(
-    cluster: ClusterSet, client: Any, other: Any, flushed: bool
+    cluster: ClusterSet, client: Any, other: Any, how: str
 ) -> None:
+    if how == "at once" and version_of(find_binary()) < (9,):
+        pytest.skip("only Valkey 9 moves slots at once")
+
     def move() -> None:
         begun = time.monotonic()
         for to in itertools.cycle(cluster.primaries()):
             if to is not cluster.primary_of(SLOT):
-                cluster.move_slot(SLOT, to)
-            if flushed:
+                cluster.move_slot(SLOT, to, at_once=how == "at once")
+            if how == "SCRIPT FLUSH":
                 for server in cluster.primaries():
                     server.operator.script_flush()
             if time.monotonic() - begun > MOVED_FOR:

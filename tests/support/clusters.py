@@ -162,8 +162,15 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
             return replica
         raise ServerError(f"the one at {replica.port} did not become a primary")
 
-    def move_slot(self, slot: int, to: RedisServer) -> None:
-        """Move *slot* with its keys; returns when both nodes know. The others are told by these, a little later."""
+    def move_slot(self, slot: int, to: RedisServer, *, at_once: bool = False) -> None:
+        """Move *slot* with its keys; returns when both nodes know. The others are told by these, a little later.
+
+        *at_once*: by a snapshot and a stream of what changes, as Valkey 9 can, and not key by key.
+        """
+        if at_once:
+            _ask(self.primary_of(slot), "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self._ids[to])
+            wait_while(lambda: "" if self.primary_of(slot) is to else f"slot {slot} has not moved yet", _OK_WITHIN)
+            return
         self.begin_move(slot, to)
         self.end_move(slot)
 
