@@ -250,6 +250,7 @@ class PendingCall:
 
 
 ArgumentsLater = Callable[[Any, Connection], Arguments]
+"""Makes the arguments of a call from its subject and the link."""
 
 CallReceiver = Callable[[PendingCall, RawReply], object]
 
