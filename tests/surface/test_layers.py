@@ -3,18 +3,22 @@
 import ast
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from redis.asyncio import Redis
 
 import aiolocks
 import aiolocks.events
 import aiolocks.otel
 import aiolocks.sync
 import aiolocks.testing
+from aiolocks import Lock
 from tests.support.cases import one_by_one
+from tests.support.servers import RedisServer
 
 PACKAGE = Path(aiolocks.__file__).parent
 
@@ -165,3 +169,33 @@ def test_everything_public_has_a_docstring(package: object) -> None:
                 and not inspect.getdoc(value)
             ]
     assert not bare
+
+
+async def changes_of_file(make: Callable[[], Lock]) -> tuple[int, int]:
+    """Return how often a reader of a block changes file on the way into its body, and from there to its end."""
+    way: list[str] = []
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(str(PACKAGE)) and "busy_poll" not in file and file not in way[-1:]:
+            way.append(file)
+
+    sys.setprofile(note)
+    async with make():
+        sys.setprofile(None)
+        inside = len(way) - 1
+        sys.setprofile(note)
+    sys.setprofile(None)
+    return inside, len(way) - inside - 2
+
+
+async def test_the_way_through_a_block_leads_through_few_files(server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as client:
+        lock = Lock(client, "orders")
+        for _ in range(3):  # the first connects
+            async with lock:
+                pass
+        entering, leaving = await changes_of_file(lambda: lock)
+        assert entering <= 16
+        assert leaving <= 12
+        assert (await changes_of_file(lambda: Lock(client, "orders")))[0] <= 24

@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import Lock
+from aiolocks._engine.lease import state_of
 from aiolocks._redis.busy_poll import BusyPoll
 from aiolocks._redis.pipeline import PendingCall
 from tests.support.inside import count_busy_turns, stay_awake_for
@@ -149,9 +150,10 @@ async def test_a_reply_awaited_awake_is_not_kept(server: RedisServer, monkeypatc
         for _ in range(100):
             async with lock:
                 pass
-        del lock
+        async with lock as lease:
+            request = weakref.ref(state_of(lease).request)
+        del lock, lease
         assert turns() > 0
-        grantor = weakref.ref(Lock(client, "hasty")._grantor())
         await asyncio.sleep(2 * 0.05)
         gc.collect()
-        assert grantor() is None
+        assert request() is None
