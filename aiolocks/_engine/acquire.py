@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from .block import Block
 
 ASKED_FROM = 1.0
-"""Timeouts longer than this, in seconds, say who held the name."""
+"""Timeout in seconds beyond which the error of a late caller names the holders."""
 
 ASKED_BEFORE = 0.05
-"""Seconds from the question to Redis, who that is, to the timeout."""
+"""Seconds before the end of that timeout at which Redis is asked for the holders."""
 
 L = TypeVar("L")
 
@@ -77,9 +77,11 @@ class Acquisition:
         self, handle: Callable[[LeaseState], L], *, by_hand: bool = False, block: "Block | None" = None,
         or_raise: bool = True,
     ) -> L:  # fmt: skip
-        """Return the *handle* of the lease once it is granted; raise what `Lock.acquire` does.
+        """Wait for the grant and return the *handle* of the lease. Raise what `Lock.acquire` does.
 
-        A lease taken *by_hand* is the caller's to release, also by the name. If the lease is for a *block*, that opens.
+        A lease taken *by_hand* is the caller's to release, also by the name. If there is a *block*, it opens with the
+        lease. Without *or_raise*, return None if the lease is busy and the request does not wait. After an error or a
+        cancellation, the undo of the request has begun.
         """
         context, grantor, closing, request = self.context, self.grantor, self.closing, self.request
         state = task = report = None
@@ -151,7 +153,7 @@ class Acquisition:
             # Before the block checks the clock, and may find the lease lost.
             state.emit("acquired", report.waited(request, now))
         if state.renewer is None and (by_hand or report is not None):
-            state.watch_deadline()  # otherwise its loss is not reported, and it stays listed until its task ends
+            state.watch_deadline()  # or its loss would not be reported, and it would stay listed until its task ends
         if block is not None:
             block.open(lease, state)
         return lease
@@ -232,7 +234,7 @@ class Acquisition:
         self.request = request.again()
 
     async def _wait_in_time(self, confirming: Extension | None) -> Granted | None:
-        """Do as `wait_granted`, within the caller's time; the option that is *confirming* has to do so."""
+        """Do as `wait_granted`, within the caller's time. If an option is *confirming*, it has to confirm the grant."""
         wait = self.wait_granted() if confirming is None else self._wait_confirmed(confirming)
         if not self.timeout:
             return await wait
@@ -259,7 +261,7 @@ class Acquisition:
                 self._blockers = await self.context.session.blockers(self.grantor, self.request)
 
     async def _wait_confirmed(self, option: Extension) -> Granted | None:
-        """Wait for the grant, and until the *option* that asks for more has confirmed it."""
+        """Wait for the grant, and until the *option* has confirmed it, such as that enough replicas have it."""
         while True:
             first = await self.wait_granted()
             if first is None:
@@ -306,6 +308,7 @@ class Acquisition:
     # Ending without a lease.
 
     async def _undo(self, error: BaseException) -> None:
+        """Begin to undo the request after *error*, and wait for that for up to `GRACE` if it makes sense."""
         context, request = self.context, self.request  # defect: W5-undo
         release = context.undos.begin(self.grantor, request, context.clock() + request.undo_for)
         # A coroutine that is being destroyed cannot wait. Where Redis has just been silent, waiting is of no use.
@@ -336,7 +339,7 @@ class Acquisition:
 def timed_out(
     grantor: Grantor, request: Request, timeout: float, holders: tuple[Holder, ...] | None = None
 ) -> AcquireTimeoutError:
-    """Return the error for a caller that another holder has kept waiting: *holders*, if that was asked."""
+    """Return the error for a caller that other holders have kept waiting; *holders* are those, if Redis was asked."""
     state = BUSY.get(grantor.kind, HELD)
     state += "".join(extension.other_obstacle() for extension in request.extensions)
     retry_after = request.terms.ttl if request.retry_after is None else request.retry_after

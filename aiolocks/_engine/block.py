@@ -1,9 +1,9 @@
-"""The body of a block: cancelled when its lease is lost. The lease is released at its end, however it ends.
+"""Blocks: which block is left, and how its lease is released then.
 
-W20: many tasks can share one object, so each block must know its own end. `async with` and exit stacks look up
-`__aexit__`, then call `__aenter__`, and keep the result of the look-up until the end. So each look-up gives a fresh
-handle, and `__aenter__` gives its block to the newest handle of the same task. A block can then be left in another
-task, by another stack, in any order.
+W20: many tasks can enter one object at the same time, so each block must know its own end. `async with` and exit stacks
+look up `__aexit__`, then call `__aenter__`, and keep the result of the look-up until the end. So each look-up gives a
+fresh handle, and `__aenter__` gives its block to the newest handle of the same task. A block can then be left in
+another task, by another stack, in any order.
 
 If a class of the caller's calls both methods by itself, no look-up precedes `__aenter__`. The entered object keeps such
 a block. `__aexit__` then leaves the only one of the task, or the only one there is.
@@ -47,7 +47,7 @@ class Block:
     __slots__ = ("_body", "_lease", "_opened", "_state", "before", "entering")
 
     _lease: object
-    """The `Lease`: a block that does not name it keeps it too."""
+    """The `Lease`. The block keeps it, as the caller of `async with lock:` has no reference to it."""
     _state: LeaseState
 
     def __init__(self, task: Task | None) -> None:
@@ -56,7 +56,7 @@ class Block:
         """The task that enters it, until it is open."""
         # equivalent: constant, without a task nothing is cancelled
         self.before = 0 if task is None else task.cancelling()
-        """How often the task was asked to cancel before (W19)."""
+        """The `cancelling()` of the task when it began to enter (W19)."""
         self._opened = False
         self._body: BodyTask | None = None
 
@@ -186,7 +186,7 @@ class ExitHandle(Block):
             self.entering = None
 
     def claim(self, owner: "SharedContextManager[Any]") -> bool:
-        """Claim this handle for the block that *owner* opens. False if it is taken, or another task looked it up."""
+        """Claim this handle for the block that *owner* opens. Return False if it is not for that block of this task."""
         task = self.entering
         if self._claimed or task is not current_task():
             return False
@@ -210,7 +210,7 @@ class ExitHandle(Block):
             raise RuntimeError(f"{self._owner!r}: this block was left already")
         owner = args[0] if len(args) > 3 else self._owner
         frame = sys._getframe(1)
-        # the frame of the `async with` around the class which calls this
+        # The caller is a class of its own: behind its frame is that of the `async with` around it.
         return _left_by(cast("SharedContextManager[Any]", owner)._take_kept(), exc, frame.f_back or frame)
 
 
@@ -233,7 +233,7 @@ class KeptBlock(Block):
 
     def open(self, lease: object, state: LeaseState) -> None:
         super().open(lease, state)
-        owner, self._owner = self._owner, None  # a reference cycle otherwise: the lease ends when the object is dropped
+        owner, self._owner = self._owner, None  # no reference cycle: a dropped object drops its lease
         if owner is not None:
             owner._keep(self)
 
@@ -251,7 +251,7 @@ class SharedContextManager(Generic[T]):
     """An object that many tasks can enter at the same time; each block gives a T."""
 
     _kept: "dict[int, list[Block]] | None" = None
-    """Open blocks that no handle has, by the id of the task that entered: leaving costs the same beside any number."""
+    """Open blocks that no handle has, by the id of the task that entered: among many blocks, leaving is as fast."""
 
     if TYPE_CHECKING:
 
@@ -275,6 +275,7 @@ class SharedContextManager(Generic[T]):
         raise NotImplementedError
 
     def _keep(self, block: Block) -> None:
+        """Keep a block that no handle has."""
         self._kept = self._kept or {}
         self._kept.setdefault(id(block.task), []).append(block)
 

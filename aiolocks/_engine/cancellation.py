@@ -20,27 +20,28 @@ anyio_tasks: Mapping[Task, Any] | None = None
 _PAUSE = 0.001
 """Seconds before a task that cannot be cancelled yet is checked again. Also the first pause between repeated
 cancellations, and the step by which it grows (W19): cleanup that awaits without a shield is cancelled again soon, and a
-body that ignores it does not keep the loop busy."""
+body that ignores cancellations does not keep the loop busy."""
 
 _MAX_PAUSE = 0.02
+"""Maximum number of seconds between two cancellations or checks."""
 
 _IN_A_ROW = 3
 """Number of cancellations sent in consecutive turns of the loop. `asyncio.wait_for` before Python 3.12 swallows a
-cancellation that comes when its future is done, and redis-py writes with it: with single cancellations, a body of
-commands in a loop went on for seconds."""
+cancellation that comes when its future is done, and redis-py writes with `wait_for`. With single cancellations, a body
+of commands in a loop went on for seconds."""
 
 
 @final
 class Cancellation:
     """Cancels the *task* of a body whose lease is lost, until the task has left the block.
 
-    Its state is `_sent`, the cancellations sent. Invariant: while it grows, `_timer` or `_waiters` is set.
+    Its state is `_sent`, the number of those sent. Invariant: while it can grow, `_timer` or `_waiters` is set.
     """
 
     __slots__ = ("_before", "_in_shield", "_loop", "_mark", "_pause", "_scopes", "_sent", "_task", "_timer", "_waiters")
 
     def __init__(self, task: Task, before: int, scopes: "tuple[anyio.CancelScope, ...]", mark: str) -> None:
-        """Begin at once. *mark* is the message of our cancellations, known by its identity: each block has its own."""
+        """Begin at once. *mark* is the message of our cancellations. Each block has its own, known by its identity."""
         self._task = task
         self._before = before
         self._scopes = scopes
@@ -63,13 +64,13 @@ class Cancellation:
     async def sort_out(self, exc: BaseException | None, *, may_wait: bool) -> BaseException | None:
         """After `take_back`, return the exception that leaves the block: *exc* without our own cancellation.
 
-        asyncio delivers cancellation requests that come together as one CancelledError, with the message of any.
+        asyncio delivers cancellation requests that come together as one CancelledError, with the message of one.
         """
         task = self._task
         if not self._sent or asyncio.current_task() is not task:
             return exc
         others = task.cancelling() > self._before  # W19: an outer request is pending
-        if not others and may_wait and getattr(task, "_must_cancel", False):  # Python 3.13 has dropped it by now
+        if not others and may_wait and getattr(task, "_must_cancel", False):  # Python 3.13 has dropped ours by now
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError as late:
@@ -91,9 +92,10 @@ class Cancellation:
         return asyncio.CancelledError()
 
     def _without_mark(self, exc: BaseException | None) -> BaseException | None:
+        """Return *exc* without our cancellations; None if nothing is left."""
         if isinstance(exc, BaseExceptionGroup):
             group = cast("BaseExceptionGroup[BaseException]", exc)
-            ours, rest = group.split(lambda each: self._is_ours(each))  # before Python 3.13, no method will do
+            ours, rest = group.split(lambda each: self._is_ours(each))  # before Python 3.13, a method is refused
             return group if ours is None else rest
         return None if exc is None or self._is_ours(exc) else exc
 
@@ -110,8 +112,8 @@ class Cancellation:
         if task is asyncio.current_task(self._loop):  # the loss was found by the body itself
             self._timer = self._loop.call_soon(self._cancel)
         elif reached and _about_to_run(reached):
-            # W19: not while the one before is undelivered. By a timer, as `asyncio.wait_for` before Python 3.12
-            # swallows a cancellation that comes at a certain point of a turn.
+            # W19: not while the cancellation before is undelivered. The next attempt comes by a timer, as
+            # `asyncio.wait_for` before Python 3.12 swallows a cancellation that comes at a certain point of a turn.
             self._timer = self._loop.call_later(0 if self._in_shield else _PAUSE, self._cancel)
         elif not reached:  # tasks that wait for one another in a circle
             self._timer = self._loop.call_later(_MAX_PAUSE, self._cancel)
@@ -128,7 +130,11 @@ class Cancellation:
                 self._pause = min(self._pause + _PAUSE, _MAX_PAUSE)
 
     def _would_pierce(self, reached: list[Task]) -> bool:
-        """Whether a cancellation would reach into a shield. Once one was sent, the shield protects cleanup (P4)."""
+        """Whether to wait, because a cancellation would reach into shields.
+
+        The first one is sent unless all tasks that it reaches are shielded. Then a shield protects cleanup (P4), so one
+        is enough to wait.
+        """
         shielded = [any(scope.shield and scope not in self._scopes for scope in scopes_of(each)) for each in reached]
         return any(shielded) if self._sent else all(shielded)
 
@@ -137,7 +143,7 @@ class Cancellation:
         self._in_shield = True
         waiters: list[asyncio.Future[Any] | None] = [getattr(each, "_fut_waiter", None) for each in reached]
         self._waiters = tuple(waiter for waiter in waiters if waiter is not None)
-        for waiter in self._waiters:  # the task itself is called back before
+        for waiter in self._waiters:  # the callback of the task itself comes first
             waiter.add_done_callback(self._on_run)
         if None in waiters:
             self._timer = self._loop.call_soon(self._cancel)

@@ -1,7 +1,7 @@
 """What all leases and waiters of one client and one event loop share: clock, pipeline, and who holds what.
 
-Everything below the session reaches the rest of it through the context alone. It counts the reasons to keep the session
-open, and notifies the session half a second after the last one is gone.
+Everything below the session reaches the rest of it through the context alone. The context counts the reasons to keep
+the session open, and notifies the session half a second after the last one is gone.
 """
 
 import asyncio
@@ -190,15 +190,15 @@ class Grantor(Protocol):
         """Extend the lease to at least *ttl* seconds from now.
 
         *tell* is called once. True means that this was done. False means that the lease is not ours any more, or was
-        revoked, which *request* then says. An exception leaves it open. *thread* has the pipelines of the calling
+        revoked, which *request* then says. After an exception it is unknown. *thread* has the pipelines of the calling
         thread, if that is not the session's.
         """
 
     def undo(self, request: Request, tell: ResultCallback) -> None:
         """End the lease, leave the queue, and make a request that is still on its way have no effect (P7).
 
-        *tell* is called once. True means that this ended a live lease. False means that there was none. An exception
-        leaves it open.
+        *tell* is called once. True means that this ended a live lease. False means that there was none. After an
+        exception it is unknown.
         """
 
     def forget(self, request: Request) -> None:
@@ -227,12 +227,12 @@ class Together(Protocol):
         """Extend each of *leases*, pairs of a grantor and a request, to at least its TTL from now (W21).
 
         *tell* is called once, later. 1 means that a lease was extended, 0 that its grantor must be asked for it alone.
-        An exception leaves all of them open. *thread* is as for `Grantor.renew`.
+        After an exception it is unknown for all of them. *thread* is as for `Grantor.renew`.
         """
 
 
-class Holding(NamedTuple):
-    """What a script needs to run a holder's commands while the lease lasts: on one server, a token for each name."""
+class Guarding(NamedTuple):
+    """What the script needs that runs a holder's commands on one server, if the lease is still the current one."""
 
     script: str
     record: bytes
@@ -240,3 +240,4 @@ class Holding(NamedTuple):
     holders: tuple[bytes, ...]
     """The keys in which the lease is."""
     tokens: tuple[bytes, ...]
+    """One for each name."""

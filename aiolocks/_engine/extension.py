@@ -51,7 +51,7 @@ class Extension:
         """
 
     def objection(self, limit: int) -> RuntimeError | None:
-        """Return why waiting would never end under that limit, if so."""
+        """Return why waiting would never end under that limit, or None."""
         return None
 
     def refusal(self, amount: int) -> LockError | None:
@@ -74,7 +74,7 @@ class Extension:
         """Note that the lease ran out before its holder could begin, and was granted again, with a new fencing token.
 
         Raises:
-            LockError: It must not be.
+            LockError: It must not be granted again.
         """
 
     def held(self) -> "Extension | None":

@@ -19,7 +19,7 @@ from .._core.untyped import untyped
 from .._redis.clients import encoder_of
 from .._redis.pipeline import PendingCall
 from .._redis.scripts import Arguments, PreparedScript, load
-from .context import Holding
+from .context import Guarding
 from .lease_state import LeaseState
 from .request import LONGEST_RETRY, Request, reason_in, says_revoked
 
@@ -31,7 +31,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
     """See `Lease.guard`."""
     context, grantor = state.context, state.grantor
     # Returns the keys and tokens of a granted request, if all are on one server.
-    guarding: Callable[[Request], Holding] | None = getattr(grantor, "guarding", None)
+    guarding: Callable[[Request], Guarding] | None = getattr(grantor, "guarding", None)
     if guarding is None:
         raise TypeError(
             f"{state.what}: no one server knows whether its lease is the current one, and so none "
@@ -58,7 +58,7 @@ async def guard(state: LeaseState, commands: Sequence[Command]) -> list[Reply]:
     return _read(reply, encoder, asked)
 
 
-def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
+def _across_slots(what: str, held: Guarding) -> ClusterCrossSlotError:
     """Return the error for a Cluster's refusal to run a script over keys of several slots."""
     tag = f"{{{tag_of(held.holders[0]).decode()}}}"
     why = f"its lease guards keys in its own slot alone; let each key begin with {tag}"
@@ -67,7 +67,7 @@ def _across_slots(what: str, held: Holding) -> ClusterCrossSlotError:
     return ClusterCrossSlotError(f"{what}: on a Cluster {why}. Nothing was written")
 
 
-async def _run(state: LeaseState, held: Holding, asked: Batch, number: int) -> object:
+async def _run(state: LeaseState, held: Guarding, asked: Batch, number: int) -> object:
     """Ask until the server has replied, while the lease lasts."""
     context, route = state.context, state.context.pipeline.route(held.record)
     until = context.clock() + REPLY_TIMEOUT

@@ -1,9 +1,10 @@
 """Who in this session holds what: for each task, its open blocks and the leases that it took by hand, newest last.
 
-Pure bookkeeping. A lease taken by hand is kept here while it lasts and its task runs, because `lock.release()` can
-still find it by name. After the task has ended, only the caller's own references keep the lease. When these are gone,
-it is no longer renewed, and `lock.release()` in any task finds it. When a lease ends unreleased, only a `Loss` is kept,
-for another TTL.
+A lease taken by hand is kept here while it lasts and its task runs, because `lock.release()` can still find it by name.
+After the task has ended, only the caller's own references keep the lease. When these are gone, it is no longer renewed,
+and `lock.release()` in any task finds it. When a lease ends unreleased, only a `Loss` is kept, for another TTL.
+
+`Holdings` is bookkeeping alone. A `BodyTask` also stops its task when the lease is lost.
 """
 
 import asyncio
@@ -41,8 +42,8 @@ _WARN_AFTER = 1.0
 class BodyTask:
     """The task inside one block, from the grant of its lease until the block is left.
 
-    Its state is `task`, `over`, and `_cancellation`, which a loss begins. It must not refer to the `Lease` or the
-    `Block`: the watchdog keeps the `LeaseState`, which keeps this, and a dropped lease would stay.
+    Its state is `task`, `over`, and `_cancellation`, which a loss begins. Invariant: it refers to no `Lease` and no
+    `Block`. The watchdog keeps the `LeaseState`, which keeps this, so a dropped lease would never lapse.
     """
 
     task: Task | None
@@ -52,7 +53,7 @@ class BodyTask:
     names: tuple[bytes, ...]
     permits: int
     over: bool = field(default=False, init=False)
-    """The task is not inside any more, or its lease is over: it can take the name again."""
+    """The task has left the block, or the lease is over, so the task can take the name again."""
     _cancellation: Cancellation | None = field(default=None, init=False)
     _scopes: "tuple[anyio.CancelScope, ...]" = field(default=(), init=False)
     """The scopes around the block, whose shields do not count."""
@@ -65,7 +66,7 @@ class BodyTask:
             self.grantor.context.holdings.enter(self.task, self)
 
     def no_longer_inside(self) -> None:
-        """Note that the lease is over, so that the task can take the name again."""
+        """Let the task take the name again, because the lease is over. The block is still open."""
         if self.task is not None:
             self.grantor.context.holdings.leave(self.task, self, closes=False)
         self.over = True
@@ -93,7 +94,7 @@ class BodyTask:
             loop.call_later(_WARN_AFTER, self._warn)
 
     def leave(self) -> None:
-        """Stop cancelling, and take the sent cancellations back."""
+        """Note that the block is left: stop cancelling, and take the sent cancellations back."""
         if self.task is not None:
             self.grantor.context.holdings.leave(self.task, self, closes=True)
         self.over = True
@@ -121,9 +122,9 @@ class Loss(NamedTuple):
     until: float
     """When it is forgotten."""
     begun: float
+    """When the newest of these leases was granted; its fencing token and the reason of its loss follow."""
     fence: int
     reason: str
-    """When the newest of these leases was granted, its fencing token, and why it was lost."""
     times: int
     """Number of losses still to report."""
 
@@ -139,7 +140,7 @@ class _Ledger:
 
     def __init__(self) -> None:
         self.leases: dict[LeaseState, object] = {}
-        """Leases taken since `lock.release()` last had to search, each with the `Lease` that its caller got."""
+        """Leases taken since `lock.release()` last searched for a name, each with the `Lease` that its caller got."""
         self.named: dict[Base, dict[LeaseState, object]] = {}
         """The older leases, by name. They are sorted late, as most are released by `lease.release()`."""
         self.losses: dict[Base, Loss] = {}
@@ -150,10 +151,11 @@ class _Ledger:
         """Permits of each name that open blocks hold, without those of leases that are over."""
 
     def newest(self, base: Base) -> "LeaseState | None":
+        """Return the newest lease of *base*, or None."""
         state = _last(self.leases)
         if state is not None and state.listed_as == base:
             return state
-        # Each lease is moved only once, so a release by name costs the same among any number.
+        # Each lease is moved only once, so a release by name takes the same time among any number of leases.
         for other, handle in self.leases.items():
             self.named.setdefault(other.listed_as, {})[other] = handle
         self.leases.clear()
@@ -172,7 +174,7 @@ class _Ledger:
 
 
 def _last(states: "dict[LeaseState, object]") -> "LeaseState | None":
-    """Return the last key. `reversed` would pass over all removed entries behind the key, on every call."""
+    """Return the last key. On every call, `reversed` would pass over all entries removed behind that key."""
     if not states:
         return None
     state, handle = states.popitem()
@@ -191,7 +193,7 @@ class Holdings:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], on_change: Callable[[], None]
     ) -> None:
-        """*on_change* is called when it may have come out of use."""
+        """*on_change* is called when `in_use` may have become False."""
         self._loop = loop
         self._clock = clock
         self._on_change = on_change
@@ -199,7 +201,7 @@ class Holdings:
         """Number of open blocks in all tasks."""
         self._tasks: dict[Task, _Ledger] = {}
         self._dropped: deque[LeaseState] = deque()
-        """Leases whose `Lease` was garbage-collected, in any thread, and that the loop has not taken over yet."""
+        """Leases whose `Lease` was garbage-collected, in any thread, and that are not in `_unreferenced` yet."""
         self._unreferenced = _Ledger()
         """Leases without references, newest last. `lock.release()` in any task can find them."""
         self._ends: list[tuple[float, int, _Ledger, LeaseState | Base]] = []
@@ -212,6 +214,7 @@ class Holdings:
         self._closed = False
 
     def in_use(self) -> bool:
+        """Whether there is an open block, a lease taken by hand, or a loss to report."""
         ledgers = self._unreferenced, *self._tasks.values()
         return any(of.inside or of.leases or of.bodies or of.named or of.losses for of in ledgers)
 
@@ -220,6 +223,7 @@ class Holdings:
         return any((of.bodies or of.leases or of.named) and not task.done() for task, of in self._tasks.items())
 
     def close(self) -> None:
+        """Forget all, because the session has ended."""
         self._closed = True
         for task in self._tasks:
             task.remove_done_callback(self._task_ended)  # equivalent: line dropped, a callback left there finds nothing
@@ -232,6 +236,7 @@ class Holdings:
     # Blocks.
 
     def enter(self, task: Task, body: "BodyTask") -> None:
+        """Note that *task* is inside a block from now on."""
         of = self._tasks.get(task) or self._new_ledger(task)
         of.bodies[body] = None
         self.blocks += 1
@@ -240,7 +245,7 @@ class Holdings:
                 of.inside[one] = of.inside.get(one, 0) + body.permits
 
     def leave(self, task: Task, body: "BodyTask", *, closes: bool) -> None:
-        """Note that *task* is no longer inside; if that *closes* the block, that it is not open any more either."""
+        """Note that *task* no longer counts as inside. *closes* says whether it has also left the block."""
         of = self._tasks.get(task)
         if of is None:
             return
@@ -253,7 +258,7 @@ class Holdings:
             self.blocks -= 1
 
     def inside(self, task: Task | None, base: Base) -> int:
-        """Return how many permits of *base*, or of any of several, the open blocks of *task* hold."""
+        """Return how many permits of *base* the open blocks of *task* hold: of several names, the largest number."""
         of = None if task is None else self._tasks.get(task)
         if of is None:
             return 0
@@ -284,7 +289,7 @@ class Holdings:
         self._loop.call_soon_threadsafe(self._let_dropped_lapse)
 
     def newest_unreferenced(self, base: Base) -> "LeaseState | Loss | None":
-        """Return, once, the newest lease of *base* without references. If it lapsed within a TTL, return its loss."""
+        """Return, once, the newest lease of *base* without references, or its loss if it lapsed less than a TTL ago."""
         self._let_dropped_lapse()
         found = self._newest(self._unreferenced, base)
         if found is not None and not isinstance(found, Loss):
@@ -388,7 +393,7 @@ class Holdings:
         return of
 
     def _task_ended(self, task: Task) -> None:
-        """Keep no finished task: only its result, or the traceback of its exception, may refer to a lease."""
+        """Forget a task that has ended: its leases are kept only by other references, such as its result."""
         of = self._tasks.pop(task, None)
         if of is not None:
             for state in itertools.chain(of.leases, *of.named.values()):

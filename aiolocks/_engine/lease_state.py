@@ -52,7 +52,7 @@ class End(enum.Enum):
 
 
 MOVES: Mapping[End | None, tuple[End, ...]] = {None: tuple(End), **dict.fromkeys(End, ())}
-"""Which end can follow which state. None: the lease lasts. An end is final."""
+"""Which ends can follow each state. None stands for a lease that lasts. An end is final."""
 
 _LOSSES = (End.LOST, End.REVOKED, End.FORKED)
 
@@ -71,17 +71,17 @@ class Validity:
         self.deadline = valid_from + terms.valid_for  # defect: P1-deadline
         """Local time from which on the holder must not act."""
         self.begun = begun
-        """When it was granted, by the clock of this process; a failover may set that of fencing tokens back."""
+        """When it was granted, by the clock of this process. A failover can set the clock of fencing tokens back."""
         self.ttl = terms.ttl
         self.max_hold = max_hold
         self._end: End | None = None
         self._reason: str | None = None
         self._cut: tuple[str, float] | None = None
-        """Why the watchdog thread has cut it, before the event loop has noted the loss, and its deadline until then."""
+        """If the watchdog thread has cut it: why, and the deadline until then. The event loop notes the loss later."""
 
     @property
     def end(self) -> End | None:
-        """How it ended; None while it lasts, and while its end is not noted."""
+        """How it ended. None while it lasts, and until its end is noted."""
         return End.FORKED if self._end is None and self._session.forked else self._end
 
     @property
@@ -108,6 +108,7 @@ class Validity:
 
     @property
     def reason(self) -> str:
+        """Why it is lost, or would be now, for errors and the log."""
         if self._session.forked:
             return "this process was forked, and the lease is the parent's"
         if self._reason is not None:
@@ -126,12 +127,12 @@ class Validity:
         return (self.deadline if self._cut is None else self._cut[1]) + margin(self.ttl)
 
     def extend(self, deadline: float) -> None:
-        """Count a renewal that the server confirmed. A late one revives nothing."""
+        """Move the deadline forward after a confirmed renewal. A reply that comes late revives nothing."""
         if deadline > self.deadline and self.held:
             self.deadline = deadline
 
     def shorten(self, deadline: float) -> None:
-        """Count on less than was granted, before the server is asked to cut it. Only `compat` does that."""
+        """Move the deadline back, before the server is asked to shorten the lease. Only `compat` does that."""
         self.deadline = min(self.deadline, deadline)
 
     def cut(self, reason: str) -> None:
@@ -147,7 +148,7 @@ class Validity:
         return True
 
     def finish(self, end: End, reason: str | None = None) -> None:
-        """Note how it ended, once."""
+        """Note how it ended. Raise RuntimeError if that was noted before; see `MOVES`."""
         if end not in MOVES[self._end]:
             raise RuntimeError(f"a lease that was {self._end} cannot become {end}")
         self._end, self._reason = end, reason
@@ -159,7 +160,7 @@ class Validity:
 
 @final
 class Share(Validity):
-    """One share *of* the lease of an `RLock`: it has the deadline of the lease, and can be released by itself."""
+    """One hold of the lease of an `RLock`. Its deadline is that of the lease, *of*. Its end is its own."""
 
     __slots__ = ("_of",)
 
@@ -188,7 +189,7 @@ class Share(Validity):
         self._of.extend(deadline)
 
 
-_REVOKED = Phase.REVOKED  # looked up in half the time
+_REVOKED = Phase.REVOKED  # a global is looked up in half the time
 
 
 class Renewer(Protocol):
@@ -202,7 +203,7 @@ class Renewer(Protocol):
 
 
 class ModeChanges(Protocol):
-    """Changes the mode of an RWLock's lease. It knows how a lease is acquired; a lease does not."""
+    """Changes the mode of an RWLock's lease. Unlike a lease, it knows how a lease is acquired."""
 
     def upgrade(self, state: "LeaseState", timeout: Duration | Unset | None) -> "Callable[[], Any]":
         """Return the function that begins to ask for the exclusive lease beside this one; see `Lease.upgrade`."""
@@ -230,8 +231,8 @@ class Runs:
 class LeaseState:
     """What this process knows of one lease.
 
-    Its state is `validity`: while it lasts, after its end, and once `on_server` is False. Invariant: once it has ended,
-    it is not renewed, its task can take the name again, and no timer refers to it.
+    Its state is the `end` of its `validity`, and `on_server`. Invariant: once it has ended, it is not renewed, its task
+    can take the name again, and no timer refers to it.
     """
 
     __slots__ = (
@@ -252,7 +253,7 @@ class LeaseState:
         self.fence = fence
         self.validity = validity
         self.task = task
-        """The caller, while `Holdings` lists the lease. A lease must not keep a task that has ended."""
+        """The task of the caller, while `Holdings` lists the lease. A lease must not keep a task that has ended."""
         self.report = report
         self.changes = changes
         self.renewer: Renewer | None = None
@@ -261,7 +262,7 @@ class LeaseState:
         self.entered = False
         """A block was entered with it, and releases it."""
         self.on_server = True
-        """Its release on the server has not begun."""
+        """False once its release on the server has begun, or is left to other code or to another process."""
         self._runs: Runs | None = None
         self._on_loss: Callable[[], None] | None = None
         self._over: asyncio.Event | None = None
@@ -335,15 +336,15 @@ class LeaseState:
     # Its block, and its place in `Holdings`.
 
     def enter(self, block: "Block") -> BodyTask:
-        """From now on a loss stops the task that enters *block*, whose end releases the lease."""
+        """Let a loss stop the task that enters *block*, from now on. The end of the block releases the lease."""
         names = self.base if isinstance(self.base, tuple) else (self.base,)
-        permits = self.request.terms.permits  # the block counts under the mode of now, even after a downgrade
+        permits = self.request.terms.permits  # the block counts under this mode, even after a downgrade
         self.body = body = BodyTask(block.entering, block.before, self.grantor, names, permits)
         self.entered = True
         if self.options.on_lost == "cancel":
             self._on_loss = body.stop
             if self.renewer is None and self.over:
-                body.stop()  # a listener to its first event blocked the loop for longer than it lasts
+                body.stop()  # a listener to "acquired" blocked the loop for longer than the lease lasts
             if not self.options.renewed_in_loop:
                 self.watch_deadline()
         return body
@@ -360,11 +361,12 @@ class LeaseState:
         return self.end(now)
 
     def no_longer_inside(self) -> None:
+        """See `BodyTask.no_longer_inside`."""
         if self.body is not None:
             self.body.no_longer_inside()
 
     def unlist(self) -> None:
-        """The `release()` of the primitive, in the task that took it, no longer finds the lease or its loss."""
+        """Let the `release()` of the primitive, in the task that took the lease, no longer find it or its loss."""
         holdings = self.context.holdings
         if self.task is not None:
             holdings.remove(self.task, self)
@@ -373,15 +375,16 @@ class LeaseState:
             holdings.reported(asyncio.current_task(self.context.loop), self)
 
     def unlisted(self) -> None:
+        """Note that `Holdings` no longer lists it."""
         self.task = None
 
     # Its end.
 
     def lose(self, reason: str) -> None:
-        """Note the loss, once: log one warning, and wake the body and the callers that wait for it."""
+        """Note the loss, once: log one warning, stop the body, and wake the callers that wait for the end."""
         if self.over:
             return
-        if self.missed:
+        if self.worth_warning:
             log.warning("%s", self.error(reason))
         revoked = reason.startswith(REVOKED)
         self.validity.finish(End.REVOKED if revoked else End.LOST, reason)
@@ -394,8 +397,8 @@ class LeaseState:
         self.emit("revoked" if revoked else "lost", self.context.clock() - self.validity.begun)
 
     @property
-    def missed(self) -> bool:
-        """Whether its loss is worth a warning: it should have lasted longer, or its block is still open.
+    def worth_warning(self) -> bool:
+        """Whether to log its loss: it should have lasted longer, or its block is still open.
 
         A lease taken by hand with `renew=False` ends as planned. `Holdings` warns of a dropped lease.
         """
@@ -408,7 +411,7 @@ class LeaseState:
             self.context.loop.call_soon_threadsafe(self.lose, reason)
 
     def end(self, now: float, end: End = End.RELEASED) -> bool:
-        """Note that the holder lets it go at *now*; return whether it was valid until then."""
+        """Note that the holder lets it go at *now*. If it was not valid until then, note its loss and return False."""
         self._ended()  # either way: if it was not valid any more, `lose` notes that
         if self.validity.let_go(now, end):
             return True
@@ -416,7 +419,7 @@ class LeaseState:
         return False
 
     def hand_off(self, now: float) -> None:
-        """End it here, because another holder goes on with it: it is neither renewed nor released any more."""
+        """End it here, because another process goes on with it. It is neither renewed nor released any more."""
         self.on_server = False
         self.end(now, End.HANDED_OFF)
         self.unlist()
@@ -435,7 +438,7 @@ class LeaseState:
     def release_on_server(
         self, now: float, wait: float | None = None, then: "Callable[[Release], None] | None" = None
     ) -> Release | None:
-        """Begin to release it on the server, after its end here was noted. Return None if that was done before."""
+        """Begin to release it on the server, after its end was noted here. Return None if that began before."""
         if not self.on_server:
             return None
         self.on_server = False
@@ -446,10 +449,11 @@ class LeaseState:
         return self.context.undos.begin(self.grantor, self.request, until if until > now else now, then, wait)
 
     def released_elsewhere(self) -> None:
-        """Note that its release on the server is another's task."""
+        """Note that the caller releases it on the server."""
         self.on_server = False
 
     def _ended(self) -> None:
+        """Stop the renewal and the timer, and wake the callers of `wait_over`."""
         if self.body is not None:
             self.no_longer_inside()
         if self._timer is not None:
@@ -462,7 +466,7 @@ class LeaseState:
             self._over.set()
 
     def watch_deadline(self) -> None:
-        """From now on note the loss at the deadline by a timer, and not only when a caller asks about the lease."""
+        """Set a timer that notes the loss at the deadline. Otherwise only a question about the lease would find it."""
         if self._timer is None and not self.over:
             self._check_deadline()
 
@@ -476,6 +480,7 @@ class LeaseState:
             self._timer = self.context.loop.call_later(left, self._check_deadline)
 
     async def wait_over(self) -> None:
+        """Wait until its end is noted."""
         if not self.over:
             if self._over is None:
                 self._over = asyncio.Event()
@@ -485,7 +490,7 @@ class LeaseState:
     # Events.
 
     def emit(self, kind: events.Kind, seconds: float) -> None:
-        """Report an event of it, if there are listeners, or events were wanted when the caller asked."""
+        """Report an event of it, if there are listeners or a `Report`, which was begun when the caller asked."""
         if self.report is None:
             if not events.listeners:
                 return
@@ -503,7 +508,7 @@ class LeaseState:
             self.emit(kind, seconds)
 
     def _emit_released(self, now: float, then: "Callable[[Release], None] | None", release: Release) -> None:
-        """Report the end of the lease that was let go at *now*: the reply says whether the server still had it."""
+        """Report the end of a lease that was let go at *now*: as lost if the server no longer had it, by the reply."""
         self.emit_end(now, gone=release.trouble is None and release.ended is False)
         if then is not None:
             then(release)

@@ -50,7 +50,7 @@ class Undos:
         self, grantor: "Grantor", request: Request, until: float, then: "Callable[[Release], None] | None" = None,
         wait: float | None = None,
     ) -> "Release":  # fmt: skip
-        """Undo a request or lease. From now on a late grant for its token is returned to the server."""
+        """Undo a request or lease; see `Release`. From now on a late grant for its token is returned to the server."""
         context = self._context
         context.tokens.pop(request.token, None)
         release = Release(self, grantor, request, until, then, wait)
@@ -59,23 +59,24 @@ class Undos:
             context.schedule_idle_close()
         return release
 
-    def go_ahead(self, kind: str, name: str) -> None:
-        """Retry what waits for its next try, before the session asks anything else about that name."""
+    def retry_paused(self, kind: str, name: str) -> None:
+        """Retry now the undos of that name that wait for their next try, ahead of what the session asks next."""
         # W24: otherwise the session would meet its own lease, which it has released.
         for release in list(self.pausing.get((kind, name), ())):
             release.try_now()
 
-    def go_first(self) -> None:
-        """Do the same for all names, ahead of all other requests on a new link."""
+    def retry_all_paused(self) -> None:
+        """Do the same for all names, ahead of all other requests over a new link."""
         for kind, name in list(self.pausing):
-            self.go_ahead(kind, name)
+            self.retry_paused(kind, name)
 
     def begun_since(self, at: float) -> bool:
+        """Whether an undo that is not done began after *at*."""
         # equivalent: comparison, at that instant either is right
         return any(release.begun > at for release in self.under_way.values())
 
     def close(self, error: Exception) -> None:
-        """Finish all with their last error, or with *error*; also those that begin later."""
+        """Finish all, each with what is known to obstruct it, or with *error*. Later undos finish as they begin."""
         self.closed = True
         for release in list(self.under_way.values()):
             release.finish(release.obstacle() or error)
@@ -109,7 +110,7 @@ class Release:
         self._failures = 0
         self._pause: asyncio.TimerHandle | None = None
         self._answered_at = None if request.unanswered else math.inf
-        """When the request was found to be answered; `math.inf` if it was before this began."""
+        """When the request was found to be answered. None means not yet; `math.inf` means before this began."""
         self.begun = now = undos.clock()
         self.due = math.inf
         """Until when a caller waits."""
@@ -180,8 +181,8 @@ class Release:
     def refused(self) -> bool:
         """Whether the server has replied with an error that the next try will most likely meet again.
 
-        If it has parts, whether too few servers are left that have not refused theirs. A caller gets the error at once.
-        The retries go on, because an administrator can grant a missing right or free the disk.
+        If it has parts, this means that too many servers have refused theirs. A caller gets the error at once. The
+        retries go on, because an administrator can grant a missing right or free the disk.
         """
         return isinstance(trouble := self.obstacle(), Exception) and not is_worth_retry(trouble)
 
@@ -212,7 +213,7 @@ class Release:
         self.try_now()
 
     def __call__(self, ended: bool | Exception) -> None:
-        """Take the answer to a try, or why there is none."""
+        """Take the answer to a try, or the exception in its place."""
         if self.done:
             return
         if isinstance(ended, bool):
@@ -232,7 +233,7 @@ class Release:
                 self.on_refused()
 
     def finish(self, result: bool | BaseException | None) -> None:
-        """Be done, with `ended` or `trouble`."""
+        """End it: *result* becomes `trouble` if it is an exception, otherwise `ended`."""
         if self.done:
             return
         if self._pause is not None:

@@ -1,12 +1,12 @@
-"""Renews every lease of one session, each at a third of its TTL, and retries until the deadline of the lease (P3).
+"""Renews every lease of one session, each after a third of its TTL, and retries until the deadline of the lease (P3).
 
 There is no task, only one timer, set for the lease that is due first, and the callbacks of the replies. So a failing
 renewal cannot end the others.
 
 W21: leases that are due at the same time are renewed by one request, if their grantors can do that (see `Together`).
-Leases that the request leaves open are renewed singly, at once.
+Leases for which it replies 0 are renewed singly, at once.
 
-A thread may do the same, with a loop and a connection of its own, while the event loop is blocked. It shares with the
+A thread can do the same, with a loop and a connection of its own, while the event loop is blocked. It shares with the
 session only the lease: its deadline, which a confirmed renewal moves, and whether it is over. A dead handler must not
 hold for ever, so the thread stops renewing when the session's loop has shown no life for `max_stall` seconds, and ends
 when that loop is closed.
@@ -44,7 +44,7 @@ _SINGLY_FOR = 60.0
 their keys are on different nodes, or because a key may not be accessed."""
 
 _EARLY = 0.05 / RENEWALS_PER_TTL
-"""Share of a TTL by which a renewal can come early, to share a request with others."""
+"""Maximum share of a TTL by which a renewal is sent early, to share a request with others."""
 
 _LOG_INTERVAL = 60.0
 """Interval between log lines about failing renewals, in seconds: there may be thousands of leases."""
@@ -78,10 +78,10 @@ class Watchdog:
     Most leases are released long before their first renewal, so they are put in order only shortly before that.
 
     Its state is `fresh`, the leases that are not in order yet, each with the time at which it was added, and `_live`,
-    the others. Invariant: a lease in `_live` has exactly one valid entry in the heap: at its `due`; or, while its
-    request is under way, one that all leases of the request share, at the earliest of their deadlines. So a loss needs
-    no timer of its own. Other entries stay in the heap until they come up, or are more than half of it. A lease in
-    `fresh` has no entry: the timer fires before it can be due.
+    the others. Invariant: a lease in `_live` has exactly one valid entry in the heap, at its `due`. While a request is
+    under way, all its leases share one entry, at the earliest of their deadlines, so a loss needs no timer of its own.
+    Entries that are not valid any more stay in the heap until they come up, or are more than half of it. A lease in
+    `fresh` has no entry, because the timer fires before it can be due.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Watchdog:
     def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
         """Renew every lease soon, or every *wanted* one: a link has gone or come, and perhaps the data with it."""
         now = self._clock()
-        if self._all_at <= now:  # or they soon will be, and leases that were under way join them
+        if self._all_at <= now:  # otherwise that is planned already; leases that were under way then are added
             self._all_at = max(now, self._all_at + _RENEW_ALL_INTERVAL)
         at, count = self._all_at, 0  # equivalent: constant, one lease waits 10 ms
         self._sort()
@@ -281,7 +281,7 @@ class Watchdog:
             state.emit_from_thread(kind, seconds)
 
     def _ask(self, renewals: list[_Renewal], now: float, batch: Together | None = None) -> None:
-        """Renew all by one request. The heap has its list, which is emptied by the reply."""
+        """Renew all by one request. Their entry in the heap is one list, which the reply empties."""
         asked: list[_Renewal] = []
         earliest = math.inf
         for renewal in renewals:
@@ -339,6 +339,7 @@ class Watchdog:
         self._renew(alone, now, singly=True)  # defect: W21-apart
 
     def _renewed(self, renewal: _Renewal, sent_at: float, now: float, renewed: bool | Exception) -> None:
+        """Take the answer for one lease, to a request that left at *sent_at*, or the exception in its place."""
         state = renewal.state
         renewal.under_way = False
         if not self._lives(renewal):  # P11: a late reply revives nothing, and is no loss

@@ -17,7 +17,7 @@ from .._core.errors import LeaseLostError
 from .._core.events import Kind
 from .._core.options import Options
 from .._engine.acquire import Acquisition
-from .._engine.context import Context, Grantor, Holding
+from .._engine.context import Context, Grantor, Guarding
 from .._engine.extension import Extension
 from .._engine.lease_state import LeaseState, Validity
 from .._engine.release import GRACE
@@ -93,11 +93,11 @@ class AllOf(Composite):
                 request.fail(error)
                 return Queued()
 
-    def guarding(self, request: Request) -> Holding:
-        """Return the holding of all parts together. The replies are kept beside the first part."""
-        each: list[Holding] = [part.grantor.guarding(part.request) for part in request.parts]
+    def guarding(self, request: Request) -> Guarding:
+        """Return what guards by all parts together. The record of the last run is kept beside the first part."""
+        each: list[Guarding] = [part.grantor.guarding(part.request) for part in request.parts]
         holders = tuple(key for held in each for key in held.holders)
-        return Holding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
+        return Guarding(each[0].script, each[0].record, holders, tuple(token for held in each for token in held.tokens))
 
     async def _ask_once(self, request: Request) -> Answer:
         if self._adoptions:  # W17: the first part decides between callers that adopt the same lease

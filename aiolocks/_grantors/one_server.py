@@ -13,7 +13,7 @@ from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
 from .._core.replies import MAX_FENCE, UNREADABLE, check_numbers, check_reply, grants_in
 from .._core.untyped import make_tuple
-from .._engine.context import Context, Holding
+from .._engine.context import Context, Guarding
 from .._engine.extension import Extension
 from .._engine.release import Release
 from .._engine.request import (
@@ -46,20 +46,20 @@ _ANSWERED, _GRANTED = Phase.ANSWERED, Phase.GRANTED  # looked up in half the tim
 _REFUSED = -1
 
 _MORE = -2
-"""In place of a fencing token: one script had no time for all that may be free; the session that hears it goes on."""
+"""In place of a fencing token (W21): more may be free than one script hands over, so the session asks for the rest."""
 
 _LATER = -3
-"""In place of a fencing token: what is in the way ends soon, and the session that hears it is to look again then."""
+"""In place of a fencing token (W18): a cooling lease ends soon, and the session is to re-check then."""
 
 _BRIEFLY = b"+"
-"""In place of a ticket: it has none yet, and a short answer will do."""
+"""In place of a ticket: the request has none yet, and a short reply is enough."""
 
 
 @final
 class RedisGrantor:
     """One name on one Redis. Waiters of the name share its line in the session.
 
-    Handlers lock names that are never used again. So making one costs little, and only the session's newest are kept.
+    Many names are used only once. So making a grantor costs little, and the session keeps only the newest ones.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class RedisGrantor:
     def grant(self, request: Request) -> "asyncio.Future[Answer]":
         context = self.context
         if context.undos.pausing:
-            context.undos.go_ahead(self.kind, self.name)
+            context.undos.retry_paused(self.kind, self.name)
         route, pipeline, queues = self.route, self.route.pipeline, self._queues
         line = queues.get(self._base) if queues else None
         if line is not None:
@@ -150,7 +150,7 @@ class RedisGrantor:
         self._attempt(PendingCall(self._grant, self._terms, receive, patience, request, call.reply_to, now))
 
     def _go_behind(self, request: Request, call: PendingCall) -> bool:
-        """Ask the same once more, behind the release that *call* has overtaken; False if there is none."""
+        """Ask the same once more, behind the release that *call* has overtaken. Return False if there is none."""
 
         def ask_on() -> None:
             request.not_run(call)
@@ -166,15 +166,15 @@ class RedisGrantor:
         return overtook
 
     def _overtook(self, call: PendingCall, ask_on: Callable[[], object]) -> bool:
-        """Whether a release of this name, which had left before *call*, is on its way still; *ask_on* goes behind it.
+        """Whether *call* has overtaken a release of this name. If so, call *ask_on* behind that release.
 
-        The server did not know its script any more, or could not run it just then, or the name has gone to another:
-        what *call* was answered meanwhile is of a lease that the session had let go.
+        The server did not know the release's script any more, or could not run it just then, or the name has moved. So
+        the reply to *call* is about a lease that the session had let go.
         """
 
         def go_on() -> None:
             if waiting is None or not waiting.cancelled():
-                undos.go_ahead(*name)
+                undos.retry_paused(*name)
                 ask_on()
             if waiting is not None:
                 waiting.cancel()
@@ -195,7 +195,7 @@ class RedisGrantor:
         return call.gives_way and isinstance(call.command, NamedScript) and call.command.key == self._base
 
     def _address(self, request: Request, line: WaitQueue | None) -> SessionAddress:
-        """Return as whom the session asks about *request*; *line* is the queue of its waiters."""
+        """Return the session's address for *request*. *line* is the session's queue for the name, if there is one."""
         if line is not None:
             return line.address()
         channels, ttl = self.keys.channels, request.terms.ttl
@@ -221,7 +221,7 @@ class RedisGrantor:
         return request.token, terms.ttl_ms, terms.permits, ticket, address, *more
 
     def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
-        """Take the reply to an attempt. *overtook*: it was made as the one before had overtaken a release."""
+        """Take the reply to an attempt. *overtook* is True if the attempt before it had overtaken a release."""
         request: Request = call.subject
         future: asyncio.Future[Answer] = call.reply_to
         if type(reply) is int and 0 < reply < MAX_FENCE:  # granted at once, and there is nothing else to tell
@@ -244,7 +244,7 @@ class RedisGrantor:
             return
         request.answered(call)
         try:
-            objection = self._extend(request, call, reply) if request.extensions else None
+            objection = self._show_extensions(request, call, reply) if request.extensions else None
             answer = self._read_grant(call, reply, request, overtook=overtook)
             if objection is not None:
                 raise objection
@@ -258,8 +258,8 @@ class RedisGrantor:
             if answer is not None and not future.done():
                 future.set_result(answer)
 
-    def _extend(self, request: Request, call: PendingCall, reply: Any) -> RuntimeError | None:
-        """Show each extension the reply. Return an objection: the grants in the reply are other waiters' too."""
+    def _show_extensions(self, request: Request, call: PendingCall, reply: Any) -> RuntimeError | None:
+        """Show each extension the reply. An objection is returned, as the reply can have grants for other waiters."""
         if isinstance(reply, int) or reply[0] != b"withdrawn":
             try:
                 for extension in request.extensions:
@@ -269,7 +269,7 @@ class RedisGrantor:
         return None
 
     def _read_grant(self, call: PendingCall, reply: Any, request: Request, *, overtook: bool) -> Answer | None:
-        if type(reply) is int:  # it waits beside others, whose re-checks bring the rest
+        if type(reply) is int:  # a short reply: the re-checks of the others bring the rest
             args = call.args
             if not -MAX_FENCE < reply < 0 or args[3] != _BRIEFLY:
                 raise ValueError
@@ -303,7 +303,7 @@ class RedisGrantor:
             more = self.deliver(reply[2], go_on=call.abandoned or call.reply_to.done())
             given_up = call.abandoned or call.reply_to.done() or overtook
             if more:
-                self._ask_on(request, call, self._answered)  # behind the dead at whom the script stopped
+                self._ask_on(request, call, self._answered)  # behind the dead sessions at which the script stopped
                 return None
             if not given_up and self._go_behind(request, call):
                 return None
@@ -332,7 +332,7 @@ class RedisGrantor:
         for extension in request.extensions:
             more += extension.arguments(again=True)
         address = self._address(request, self._queues.get(self._base))
-        # A millisecond longer, as the script writes nothing if it has nothing to extend; and never to queue again.
+        # A millisecond longer, as the script writes nothing if there is nothing to extend. `~0`: it does not queue.
         return request.token, request.terms.ttl_ms + 1, request.terms.permits, ~0, address, *more
 
     def submit_recheck(
@@ -347,7 +347,7 @@ class RedisGrantor:
         pipeline.submit(script, args, renewed_alone, renewal_patience(pipeline, ttl), request, tell)
 
     def pipeline(self, thread: Pipelines | None) -> Route:
-        """Return what sends to the server of the name: the session's, or that of a *thread*."""
+        """Return the route to the server of the name: the session's, or that of a *thread*."""
         return self.route if thread is None else thread.of(self.context.pool).route(self._base)
 
     @property
@@ -424,12 +424,12 @@ class RedisGrantor:
         else:
             raise TypeError
 
-    def guarding(self, request: Request) -> Holding:
+    def guarding(self, request: Request) -> Guarding:
         record = self.keys.part(b"g:" + request.token)
-        return Holding(f"{self._scripts.kept_as}/guard", record, self.lease_keys(), (request.token,))
+        return Guarding(f"{self._scripts.kept_as}/guard", record, self.lease_keys(), (request.token,))
 
     async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
-        """Do as `ask_once` does, as often as the client would try; it must do no harm when it runs twice."""
+        """Do as `ask_once` does, as often as the client would try. The script must do no harm if it runs twice."""
         with self.context.in_use():
             return await as_the_client_would(
                 self.context.pipeline.retry_policy(), lambda: self.ask_once(verb, args, as_waiter=as_waiter)
@@ -447,8 +447,8 @@ class RedisGrantor:
     async def ask_once(
         self, verb: str | Command, args: Arguments = (), *, as_waiter: bool = False, patience: float = REPLY_TIMEOUT
     ) -> Any:
-        """Run a script that has to do with no lease; *as_waiter* adds what handing over needs."""
-        self.context.undos.go_ahead(self.kind, self.name)
+        """Run a script that concerns no lease. *as_waiter* adds our address, and delivers the grants in the reply."""
+        self.context.undos.retry_paused(self.kind, self.name)
         script = self._scripts.script(verb, self.keys) if isinstance(verb, str) else verb
         release_answered, overtook = asyncio.Event(), False  # equivalent: constant, each reply sets it
 
@@ -472,7 +472,7 @@ class RedisGrantor:
             return reply
 
     async def statistics(self, *, waiting: bool = True) -> list[Any]:
-        """Ask how the name stands. *waiting* also counts all waiters and leases, in parts, so at several instants."""
+        """Ask how the name stands. *waiting* also counts all waiters and leases: in parts, so at several instants."""
         answer: list[Any] = await self.ask("statistics", (0,))
         while answer[5] < 0:  # more leases had run out than one script drops
             answer = await self.ask("statistics", (0,))
@@ -493,7 +493,7 @@ class RedisGrantor:
             if fence > 0:
                 self._return_stray_grant(token, amount / 1000)
         elif fence - request.place.ticket > A_DAY and request.far_behind(fence, self.context.clock()):
-            self.queue.recheck()  # W5: only the server's answer makes such a grant believed
+            self.queue.recheck()  # W5: such a grant counts only if the server confirms it
         elif request.grant(fence):
             line = self._queues.get(self._base)
             if line is not None:
@@ -531,9 +531,9 @@ class RedisGrantor:
         return {self.name: fence}
 
     def deliver(self, grants: list[Any] | int, *, go_on: bool = True) -> bool:
-        """Pass on the grants in a reply: of each its token, fencing token and TTL, in one list; or 0 for none.
+        """Pass on the grants in a reply: one list of the token, fencing token and TTL of each; or 0 if there are none.
 
-        Return whether something may still be free, unless that is seen to here (*go_on*).
+        Return whether something may still be free. If *go_on*, ask for that here instead, and return False.
         """
         more = False
         if grants:

@@ -250,7 +250,7 @@ class Session:
         if not self._imported:
             self._import()
         self.servers.info.connected()  # W23: ahead of all requests
-        self.context.undos.go_first()  # W24: ahead of later requests for these names
+        self.context.undos.retry_all_paused()  # W24: ahead of later requests for these names
         self._renew_all()
 
     def link_lost(self) -> None:

@@ -135,7 +135,7 @@ class Reentry(LeaseState):
             self.note_loss(reason)
 
     @property
-    def missed(self) -> bool:
+    def worth_warning(self) -> bool:
         return False  # the lease warns, once for all holds
 
     def note_loss(self, reason: str) -> None:

@@ -31,7 +31,7 @@ _SHORTEST_PATIENCE = 0.25
 """Minimum timeout in seconds for a reply whose loss blocks other callers."""
 
 _LONGEST_GIVEN_WAY = 1.0
-"""Maximum silence in seconds for which such a call waits along with others, which may wait much longer."""
+"""Maximum silence in seconds for which a call that `gives_way` waits along with others, which can wait much longer."""
 
 _LONGEST_HOLD_OFF = 0.25
 """Maximum pause in seconds after a link whose replies could not be read: the next link has to renew the leases."""
@@ -56,10 +56,10 @@ class BaseRoute:
         """Run a command once.
 
         Args:
-            args: Its arguments, or a function that makes them when the call leaves, of its *subject* and the link.
+            args: Its arguments, or a function that makes them from *subject* and the link when the call leaves.
             receiver: Gets the reply, or the exception in its place.
             patience: Timeout for the reply in seconds; then the link is closed.
-            subject: For *args* and *receiver*, which can so serve many calls.
+            subject: A value for *args* and *receiver*, so that the same functions can serve many calls.
             reply_to: Another such value.
             unsent: Timeout for a link in seconds. None means *patience*. It lasts longer while there is a link that
                 answers other calls.
@@ -131,18 +131,19 @@ class PendingCall:
     link: Connection | None = field(default=None, init=False)
     abandoned: bool = field(default=False, init=False)
     gives_way: bool = field(default=False, init=False)
-    """It is waited for only briefly; but while other calls wait over the same link, it waits along with them."""
+    """Its timeout is short. While other calls wait over the same link, it waits along with them."""
     redirect: "Redirect | None" = field(default=None, init=False)
     """On a Cluster, sends the call where a refusal points."""
     due: float = field(init=False)
     """When the reply, or a link to ask over, is overdue."""
 
     def send(self, link: Connection, now: float) -> None:
+        """Send the command over *link*. Only the first run of a script over a link needs all of it, unless `whole`."""
         self.sent_at, self.due = now, now + self.patience  # equivalent: sign, it only looks too early
         command = self.command
         try:
             if callable(self.args):
-                self.args = self.args(self.subject, link)  # the same if it is sent again
+                self.args = self.args(self.subject, link)  # they stay the same if it is sent again
             args: Arguments = self.args
             if command.script in link.loaded and not self.whole:
                 packed = command.evalsha(args)
@@ -214,6 +215,7 @@ class PendingCall:
         return error
 
     def finish(self, reply: object) -> None:
+        """Call the receiver with *reply*, unless that was done."""
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             receiver(self, reply)
@@ -224,7 +226,7 @@ class PendingCall:
         return self.link is not None and isinstance(self.link.lost, exceptions.TimeoutError)
 
     def then(self, go_on: Callable[[], None]) -> None:
-        """Call *go_on* as well when this is answered, behind its receiver."""
+        """Call *go_on* when this is answered, after its receiver."""
         receiver = self.receiver
 
         def both(call: PendingCall, reply: object) -> None:
@@ -235,7 +237,7 @@ class PendingCall:
         self.receiver = both
 
     def abandon(self) -> None:
-        """Never send the call, or not a second time: its undo is sent behind it, and must be the last."""
+        """Never send the call, or not again: its undo is sent behind it, and must come last."""
         self.abandoned = True
         if self.link is None:
             self.finish(exceptions.ConnectionError("Given up before it was sent."))
@@ -248,6 +250,7 @@ class PendingCall:
 
 
 ArgumentsLater = Callable[[Any, Connection], Arguments]
+"""Makes the arguments of a call from its subject and the link."""
 
 CallReceiver = Callable[[PendingCall, RawReply], object]
 
@@ -276,7 +279,7 @@ class Pipeline(BaseRoute):
     ) -> None:  # fmt: skip
         """*on_connected* may submit calls to be sent over a new link before all that wait; *on_push* gets messages."""
         self.endpoint = endpoint
-        self.pipeline = self  # as of any route
+        self.pipeline = self  # every route has one
         self.clock = clock
         self._on_lost = on_lost
         self._on_connected = on_connected
@@ -294,6 +297,7 @@ class Pipeline(BaseRoute):
         self._heard_at = 0.0
         """When the last reply came. Replies come in order, so the awaited ones are then on their way."""
         self.round_trip = 0.0
+        """Measured, in seconds. It grows at once, and falls by a fifth at most at a time."""
         self.patience = 1.0
         """Timeout for a reply in seconds. It usually comes much sooner."""
         self.undo_patience = _SHORTEST_PATIENCE
@@ -346,11 +350,11 @@ class Pipeline(BaseRoute):
         return self  # the server has all names
 
     def late(self, wanted: Callable[[PendingCall], bool]) -> PendingCall | None:
-        """See `SlotRoute.late`: all calls go the same way here."""
+        """See `SlotRoute.late`. Here no call overtakes another."""
         return None
 
     def report_only(self, call: PendingCall) -> None:
-        """See `SlotRoute.report_only`: no call is sent elsewhere here."""
+        """See `SlotRoute.report_only`. Here no call is sent elsewhere."""
 
     def undo_patience_after(self, silences: int) -> float:
         """Return the timeout for the reply to an undo, after this many that got none."""
@@ -358,9 +362,8 @@ class Pipeline(BaseRoute):
 
     def patience_after(self, silences: int) -> float:
         """Return the timeout for a reply after this many silences: longer each time, as it may have been too short."""
-        return min(
-            self.patience * (1 << min(silences, 4)), answers.REPLY_TIMEOUT
-        )  # 16 times a second or more exceeds it
+        # With 4 silences it is 16 s or more, which exceeds the maximum.
+        return min(self.patience * (1 << min(silences, 4)), answers.REPLY_TIMEOUT)
 
     def unanswered(self) -> Iterator[PendingCall]:
         """Yield the calls that are on their way or wait for a link."""
@@ -439,7 +442,7 @@ class Pipeline(BaseRoute):
         self._fail_waiting(error)
 
     def _flow(self) -> None:
-        """Send waiting calls while the link has room. A call that was not sent can still be given up at no cost."""
+        """Send waiting calls while the link has room. Giving up a call costs nothing until it is sent."""
         self.ready = None
         while self._waiting and self._link is not None and not self._link.full:
             call = self._waiting.popleft()
@@ -470,7 +473,7 @@ class Pipeline(BaseRoute):
         error = exceptions.TimeoutError(reading if self._link is not None else "Timeout connecting to server")
         quiet_since = max(call.sent_at, self._heard_at)  # defect: W6-heard
         if (call.link or self._link) is not None and self.clock() < quiet_since + call.patience:
-            call.due = quiet_since + call.patience  # many calls, or a loop that was late, make no dead link
+            call.due = quiet_since + call.patience  # a link with many calls, or of a loop that was late, is not dead
             return
         if call.link is None:
             call.finish(error)

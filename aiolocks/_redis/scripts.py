@@ -6,9 +6,9 @@ finds by them which keys of a name to send. So comments, code and callers cannot
 A script defines its functions again in each run, and putting every library in front of it would double what a grant
 costs. So `uses` names the libraries of a script, and in the header of a library the libraries that it needs itself. The
 loader replaces the script's line by the parts that the lines below it need. A part is a block of lines that begins
-without indentation behind a blank line. It comes whole, if a name that it declares or sets is used, or if it is a
-statement that acts. A part that only the lines below a `slow path` comment need is put there. If that comment is
-indented, the part is known to its branch alone. So the fast path of `lock/grant` defines two functions.
+without indentation behind a blank line. The loader adds all of a part if one of the names that it declares or sets is
+used, or if it acts: a call, `if` or loop. A part that only the lines below a `slow path` comment need is put there. If
+that comment is indented, only its branch knows the part. So the fast path of `lock/grant` defines only two functions.
 """
 
 import contextlib
@@ -58,6 +58,7 @@ Arguments = tuple[Any, ...]
 """Each is bytes or a number."""
 
 Templates = dict[tuple[bytes | int, Arguments], list[bytes]]
+"""By the length of a key, or the key itself, and the arguments behind the token."""
 
 
 @final
@@ -71,9 +72,9 @@ class Script:
     keys: tuple[str, ...]
     args: tuple[str, ...]
     layout: tuple[tuple[bytes, int], ...]
-    """Of each key the text behind the name, and the argument that completes it, or -1."""
+    """For each key, the text behind the name, and the position of the argument that completes it, or -1."""
     optional: int
-    """If this argument is 0, the last key is left out. It is -1 if no key may be left out."""
+    """Position of the argument that is 0 if the last key is left out. It is -1 if no key can be left out."""
     templates: Templates = field(default_factory=Templates)
     """See `NamedScript`. A thread that renews leases uses them too."""
 
@@ -81,7 +82,7 @@ class Script:
         return self.name
 
     def keys_of(self, key: bytes, holder: bytes, args: Arguments) -> tuple[bytes, ...]:
-        """Return the keys for *args*, of the name whose holder is in *holder* and whose other keys begin with *key*."""
+        """Return the keys for *args*. *holder* is the key of the name's holder; its other keys begin with *key*."""
         keys = tuple([
             key + suffix + _end_of(suffix, cast("bytes", args[at])) if at >= 0 else key + suffix if suffix else holder
             for suffix, at in self.layout
@@ -123,7 +124,7 @@ def load(name: str) -> Script:
 
 
 def source_of(name: str) -> bytes:
-    """Return the text of the script *name*, or nothing if *name* is a command."""
+    """Return the text of the script *name*; empty if *name* is a command."""
     return load(name).source if "/" in name else b""
 
 
@@ -199,7 +200,7 @@ def _with_libraries(text: str) -> str:
 
 
 def _put(text: str, known: list[Part], there: list[Part], acting: list[Part]) -> str:
-    """Put into each place of *text* the *known* parts that it needs and that are not *there*; first the *acting*."""
+    """Put into each place of *text* those *known* parts that it needs and are not *there*; all *acting* ones first."""
     if not re.search(_PLACE, text):
         return text
     places = _Places(text)
@@ -258,7 +259,7 @@ class Command:
     __slots__ = ("script",)
 
     script: Any
-    """A connection remembers by this that it has sent the script."""
+    """The script or the words. A connection remembers by it which scripts it has sent."""
 
     @property
     def name(self) -> str:
@@ -266,7 +267,7 @@ class Command:
         return str(self.script)
 
     def eval(self, args: Arguments) -> bytes:
-        """Return the bytes for any server: of a script, all of it."""
+        """Return the bytes for any server, with all of a script."""
         raise NotImplementedError
 
     def evalsha(self, args: Arguments) -> bytes:
@@ -305,7 +306,7 @@ class PreparedScript(Command):
 
 _STAND_IN = b"\xfe" * LENGTH
 _KEY_STAND_IN = b"\xff"
-"""Stand for a token, and as often as a key is long for that key. They are in no UTF-8, and so in no other argument."""
+"""Stand for a token, and for each byte of a key. UTF-8 has no such bytes, so no other argument has them."""
 
 _MAX_TEMPLATES = 256
 """Maximum number of templates kept of a script."""
@@ -317,8 +318,8 @@ class NamedScript(Command):
     """A script about one name; its keys follow from the header, see `Script.keys_of`.
 
     Each acquisition sends the same bytes around a name and a fresh token, and packing them costs more than all other
-    work to send them. So they are packed once per script, around stand-ins for both: for each set of terms (the
-    arguments behind the token) and each length of a key, as many names are used only once.
+    work to send them. So they are packed in advance, around stand-ins for both: once for each script, set of terms (the
+    arguments behind the token) and length of a key. It is not once for each name, because many are used only once.
     """
 
     script: Script
@@ -326,15 +327,16 @@ class NamedScript(Command):
     _holder: bytes
     """The key of the holder. If it is not *key*, no other name shares a template."""
     _terms: Arguments | None = field(default=None, init=False)
-    """Those of the last call. A name that is used again keeps what stands around its token."""
+    """The terms of the last call."""
     _around: list[bytes] | None = field(default=None, init=False)
+    """The bytes around the token, once these terms were sent twice in a row."""
 
     def eval(self, args: Arguments) -> bytes:
         return _packed("EVAL", self.script.source, self.script.keys_of(self.key, self._holder, args), args)
 
     def evalsha(self, args: Arguments) -> bytes:
         terms = args[1:]
-        # The protocol puts the length before each argument. So a template fits our tokens, and not one from a message.
+        # The protocol puts the length before each argument. So a template fits only tokens of the usual length.
         if terms == self._terms and self._around and len(args[0]) == LENGTH:
             token: bytes = args[0]
             return token.join(self._around)

@@ -241,13 +241,13 @@ async def test_what_waits_to_be_tried_again_is_tried_before_anything_else_is_ask
         release = begin(grantor, request)
         await asyncio.sleep(0.001)
         assert list(undos.pausing) == [(grantor.kind, grantor.name)]
-        undos.go_ahead(grantor.kind, "another name")
+        undos.retry_paused(grantor.kind, "another name")
         assert len(grantor.asked) == 1
-        undos.go_ahead(grantor.kind, grantor.name)
+        undos.retry_paused(grantor.kind, grantor.name)
         await asyncio.sleep(0.001)
         assert len(grantor.asked) == 2
         assert undos.pausing, "it failed again, and waits for its time"
-        undos.go_first()
+        undos.retry_all_paused()
         await over(release)
         assert not undos.pausing
         await asyncio.sleep(5)
@@ -259,7 +259,7 @@ async def test_being_tried_early_makes_no_pause_longer() -> None:
         release = begin(grantor, request)
         for _ in range(50):
             await asyncio.sleep(0.0001)
-            grantor.context.undos.go_first()
+            grantor.context.undos.retry_all_paused()
         await asyncio.sleep(0.0001)
         first = len(grantor.asked)
         assert first == 51
