@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from tests.scripts.calls import Scripts, on_server
-from tests.scripts.states import configured, contents, demoted, lapse, listening
+from tests.scripts.states import configured, contents, demoted, lapse, listening, unsaved
 
 pytestmark = on_server
 
@@ -38,6 +38,7 @@ def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
 _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], str]] = {
     "too few replicas": (partial(configured, min_replicas_to_write=1), "(?i)not enough good replicas to write"),
     "demoted": (demoted, "(?i)can't write against a read only replica"),
+    "unsaved": (unsaved, "MISCONF"),
 }
 
 
