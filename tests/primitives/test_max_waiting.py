@@ -141,8 +141,7 @@ async def test_a_waiter_that_the_server_has_forgotten_is_not_refused(make: Make,
     await queued(make(), 1)
     another = as_a_stranger(take(make()))
     await queued(make(), 2)
-    (line,) = [key async for key in make.client.scan_iter(f"*:q:{session_id(stranger)}")]
-    await make.client.delete(line)
+    await make.client.delete(*[key async for key in make.client.scan_iter(f"*:q:{session_id(stranger)}")])
     await queued(make(), 2)
     await lease.release()
     await asyncio.gather(waiting, another)

@@ -6,13 +6,11 @@ A lease that ran out, a dead session and a clock that stepped back are written d
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 from redis import Redis
 
 from tests.scripts.calls import Scripts, token, who
-from tests.support.servers import wait_while
 
 _PATIENCE = 5.0
 _END = b"nothing more"
@@ -106,18 +104,6 @@ def demoted(scripts: Any) -> Iterator[None]:
         yield
     finally:
         scripts.redis.replicaof("NO", "ONE")
-
-
-@contextmanager
-def unsaved(scripts: Scripts) -> Iterator[None]:
-    """Have the last snapshot have failed, as it could not take the place of a folder."""
-    folder = Path(scripts.redis.config_get("dir")["dir"], "dump.rdb")
-    with configured(scripts, save="3600 1"):
-        folder.mkdir()
-        scripts.redis.bgsave()
-        wait_while(lambda: "still saves" * scripts.redis.info("persistence")["rdb_bgsave_in_progress"], _PATIENCE)
-        folder.rmdir()
-        yield
 
 
 @contextmanager

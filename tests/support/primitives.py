@@ -213,10 +213,11 @@ exclusive_handed_on_rows = _each(row for row in ROWS if row.kind.handed_on and r
 
 @final
 class Make:
-    """Makes the row's primitive around the test's client."""
+    """Makes the row's primitive around the test's client, and knows what the server must be asked besides."""
 
-    def __init__(self, row: Row, client: Redis) -> None:
+    def __init__(self, row: Row, client: Redis, flush: Callable[[], None] | None = None) -> None:
         self.client = client
+        self._flush = flush
         self.id = row.id
         self.places = row.places
         self.limit = row.places if row.limited else 0
@@ -239,6 +240,12 @@ class Make:
         """Take all places, by hand; in a task that has nothing to do with this one, whose holds are its own."""
         filler = self._row.filler or self._row.make
         return [await as_a_stranger(filler(self.client, "orders").acquire()) for _ in range(self.places)]
+
+    async def take_away(self) -> None:
+        if self._flush is not None:
+            self._flush()
+        else:
+            await self.client.flushall()
 
 
 def as_a_stranger(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

@@ -80,5 +80,5 @@ def row(request: pytest.FixtureRequest) -> Row:
 
 
 @pytest.fixture
-def make(row: Row, client: Redis, quick_sessions: None) -> Make:
-    return Make(row, client)
+def make(row: Row, client: Redis, url: str, server: RedisServer, quick_sessions: None) -> Make:
+    return Make(row, client, server.flush if url == server.url else None)
