@@ -1,27 +1,32 @@
-"""Deployments that ask something of the client: passwords, TLS, names of nodes, replicas that are read, and clocks."""
+"""Deployments that ask something of the client: passwords, TLS, names, replicas that are read, clocks, and limits."""
 
 import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from redis.cluster import LoadBalancingStrategy
+from redis.credentials import UsernamePasswordCredentialProvider
 
 from aiolocks import Lease, LeaseLostError, Lock, RateLimiter, Semaphore, Versioned
 from aiolocks.cli import main
-from tests.faults.support.asking import Body
+from tests.faults.support.asking import UNREACHABLE, Body
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.replacing import replaced, replicas_of
 from tests.faults.support.server_clock import ServerClock
 from tests.faults.support.traffic import TTL, key_of, renewed
+from tests.faults.support.turns import turns
 from tests.support.clients import client_at
 from tests.support.clusters import ClusterSet
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.inside import link_of
+from tests.support.lateness import SLACK, assert_within, in_time, measured_lag
+from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer, find_binary, version_of
@@ -171,3 +176,63 @@ async def test_by_a_promoted_replicas_clock_leases_end_early_or_those_of_the_dea
             assert fence < later, "a newcomer does not overtake a waiter"
             assert granted - begun > (-skew if kind is Lock else TTL)
             assert_within(granted - (begun - skew if kind is Lock else known), TTL + SLACK * 0.5 + lag.worst)
+
+
+@pytest.mark.parametrize("closed", ["when idle", "for a new password"])
+async def test_a_lease_is_kept_and_handed_on_over_new_connections(own_server: RedisServer, closed: str) -> None:
+    """The server closes what is idle for 1 to 2 s, or has a new password sooner than the client."""
+    operator: Any = own_server.operator
+    operator.execute_command("ACL", "SETUSER", "app", "on", ">old", "+@all", "~*", "&*")
+    login = UsernamePasswordCredentialProvider("app", "old")
+    one, other = (Redis(unix_socket_path=own_server.socket_path, credential_provider=login) for _ in range(2))
+    async with one, other:
+        lease = await Lock(one, "orders", ttl=TTL).acquire()
+        waiting = asyncio.create_task(Lock(other, "orders", ttl=TTL).acquire())
+        await queued(Lock(one, "orders"), 1)
+        if closed == "when idle":
+            operator.config_set("timeout", "1")
+        else:
+            operator.execute_command("ACL", "SETUSER", "app", "resetpass", ">new")
+            operator.execute_command("CLIENT", "KILL", "USER", "app")
+            await until(lambda: operator.acl_log() != [])
+            login.password = "new"
+        async with in_time((2.2 if closed == "when idle" else 0.5) + SLACK * 0.2):
+            await renewed(own_server, [key_of("orders")], time.monotonic())
+        assert await lease.release()
+        assert await (await waiting).release()
+
+
+async def test_waiters_are_served_at_once_though_wake_ups_overflow_the_servers_buffer(own_server: RedisServer) -> None:
+    """A list of them does so too: it raises an error, and costs no other request of the session."""
+    async with AsyncExitStack() as opened:
+        clients = [await opened.enter_async_context(client_at(own_server.url)) for _ in range(11)]
+        *semaphores, crowded = (Semaphore(client, "orders", 400, ttl=TTL) for client in clients)
+        leases = await asyncio.gather(*(semaphores[n % 10].acquire() for n in range(400)))
+        waiting = [asyncio.create_task(crowded.acquire()) for _ in leases]
+        await queued(crowded, 400)
+        own_server.operator.config_set("client-output-buffer-limit", "normal 32kb 0 0 pubsub 4kb 0 0")
+        with pytest.raises(UNREACHABLE):
+            await crowded.waiters()
+        (subscribed,) = own_server.operator.client_list(_type="pubsub")
+        own_server.pause()  # so that all are released at the same time
+        releases = [asyncio.create_task(lease.release()) for lease in leases]
+        await until(lambda: all(link_of(client).written for client in clients[:-1]))
+        own_server.resume()
+        async with in_time(SLACK * 0.3):
+            assert all(await asyncio.gather(*releases))
+            later = await asyncio.gather(*waiting)
+        assert subscribed["id"] not in {each["id"] for each in own_server.operator.client_list(_type="pubsub")}
+        assert all(await asyncio.gather(*(lease.release() for lease in later)))
+
+
+async def test_hundreds_of_sessions_that_reconnect_at_once_keep_leases_and_places(own_server: RedisServer) -> None:
+    async with AsyncExitStack() as opened:
+        clients = [await opened.enter_async_context(Redis(unix_socket_path=own_server.socket_path)) for _ in range(200)]
+        leases = await asyncio.gather(*(Lock(each, f"{n}", ttl=TTL).acquire() for n, each in enumerate(clients)))
+        async with turns([Lock(each, "orders", ttl=TTL) for each in clients], tasks=1) as served:
+            own_server.operator.config_set("save", "3600 1")  # so that it saves all at its end
+            await asyncio.to_thread(own_server.restart)
+            async with in_time(SLACK * 1.0):
+                await renewed(own_server, [key_of(f"{n}") for n in range(200)], time.monotonic())
+        assert served.most == 1
+        assert all(await asyncio.gather(*(lease.release() for lease in leases)))

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -16,7 +16,7 @@ from tests.faults.support.kinds import Kind, fresh_acquire, make
 from tests.faults.support.residue import wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, fail_to_save
 
 pytestmark = pytest.mark.parametrize("kind", [Lock, Semaphore])
 
@@ -28,25 +28,13 @@ GRACE = 1.0
 
 @asynccontextmanager
 async def configured(redis: Redis, setting: str) -> AsyncIterator[None]:
-    await redis.config_set(setting, "1")
+    name, _, value = setting.partition(" ")
+    before: Any = await redis.config_get(name)
+    await redis.config_set(name, value)
     try:
         yield
     finally:
-        await redis.config_set(setting, "0")
-
-
-@asynccontextmanager
-async def no_disk(redis: Redis) -> AsyncIterator[None]:
-    """Have snapshots fail, as they cannot take the place of a folder."""
-    Path(str((await redis.config_get("dir"))["dir"]), "dump.rdb").mkdir()
-    await redis.config_set("save", "3600 1")
-    await redis.bgsave()
-    while (await redis.info("persistence"))["rdb_last_bgsave_status"] == "ok":
-        await asyncio.sleep(0.01)
-    try:
-        yield
-    finally:
-        await redis.config_set("save", "")
+        await redis.config_set(name, before[name])
 
 
 async def check_healed(server: RedisServer, redis: Redis, kind: Kind, name: str, lag: float) -> None:
@@ -108,7 +96,7 @@ async def test_a_lease_that_is_evicted_is_lost_at_the_next_renewal_and_fences_go
             async with make(kind, own, "evicted", ttl=TTL) as lease:
                 await asyncio.sleep(TTL / 2)
                 assert await other.exists(base)
-                async with configured(other, "maxmemory"):
+                async with configured(other, "maxmemory 1"):
                     while await other.exists(base):
                         await outcome_of(lambda: other.set("test:one more", ""))
                 evicted_at = time.monotonic()
@@ -120,17 +108,17 @@ async def test_a_lease_that_is_evicted_is_lost_at_the_next_renewal_and_fences_go
     assert_within(body.ended_at - evicted_at, 1.1 * TTL / 3 + SLACK * 0.05 + lag.worst)
 
 
-@pytest.mark.parametrize("refusal", ["NOREPLICAS", "MISCONF"])
+@pytest.mark.parametrize(("refusal", "setting"), [("NOREPLICAS", "min-replicas-to-write 1"), ("MISCONF", "save 999 1")])
 async def test_without_enough_replicas_or_disk_a_caller_gets_the_refusal_and_holders_end_in_time(
-    own_server: RedisServer, own: Redis, other: Redis, kind: Kind, refusal: str
+    own_server: RedisServer, own: Redis, other: Redis, kind: Kind, refusal: str, setting: str
 ) -> None:
     """F18: a clear error, and a body that ends before anybody else can have the name once writes are accepted again."""
     body = Body()
+    fail_to_save(own_server.operator)
     async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
             async with make(kind, own, "replicated", ttl=TTL) as lease:
-                disk = refusal == "MISCONF"
-                async with no_disk(other) if disk else configured(other, "min-replicas-to-write"):
+                async with configured(other, setting):
                     left = lease.remaining()
                     begun = time.monotonic()
                     askings: tuple[Callable[[], Awaitable[object]], ...] = (
@@ -156,7 +144,7 @@ async def test_without_enough_replicas_or_disk_a_caller_gets_the_refusal_and_hol
 async def test_an_adoption_rides_out_a_shortage_of_replicas(own: Redis, other: Redis, kind: Kind) -> None:
     """F18: the refusal of a script with other arguments than `grant`'s is read as any other."""
     text = await (await make(kind, own, "handed on", ttl=TTL).acquire()).hand_off(ttl=10 * SLACK)
-    async with configured(own, "min-replicas-to-write"):
+    async with configured(own, "min-replicas-to-write 1"):
         adopting = asyncio.create_task(make(kind, other, "handed on", ttl=TTL).adopt(text))
         await asyncio.sleep(0.3 * TTL)
     adopted = await asyncio.wait_for(adopting, timeout=5 * SLACK)

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 
 from tests.scripts.calls import Scripts, on_server
 from tests.scripts.states import configured, contents, demoted, lapse, listening
+from tests.support.servers import fail_to_save
 
 pytestmark = on_server
 
@@ -35,9 +36,15 @@ def _refused(scripts: Scripts, refusal: str) -> Iterator[None]:
         yield
 
 
+def _unsaved(scripts: Scripts) -> AbstractContextManager[None]:
+    fail_to_save(scripts.redis)
+    return configured(scripts, save="3600 1")
+
+
 _REFUSALS: dict[str, tuple[Callable[[Scripts], AbstractContextManager[None]], str]] = {
     "too few replicas": (partial(configured, min_replicas_to_write=1), "(?i)not enough good replicas to write"),
     "demoted": (demoted, "(?i)can't write against a read only replica"),
+    "cannot save": (_unsaved, "MISCONF"),
 }
 
 

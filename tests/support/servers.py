@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import redis
 
@@ -251,6 +251,15 @@ def wait_while(problem: Callable[[], str], within: float) -> None:
         if time.monotonic() > give_up_at:
             raise ServerError(f"after {within:g} s: {said}")
         time.sleep(0.01)
+
+
+def fail_to_save(client: Any) -> None:
+    """Have the server's last snapshot have failed, as it could not take the place of a folder."""
+    folder = Path(client.config_get("dir")["dir"], "dump.rdb")
+    folder.mkdir()
+    client.bgsave()
+    wait_while(lambda: "it still saves" * client.info("persistence")["rdb_bgsave_in_progress"], _STOPPED_WITHIN)
+    folder.rmdir()
 
 
 def reserved_port() -> socket.socket:
