@@ -73,5 +73,4 @@ OF_KINDS: dict[str, Defect] = {
     "start-has-no-time-to-be-late": marked(
         lambda garden: garden.put(_rate_limiter, "_LATE", 0.0), "W28", kind="rate"
     ),
-    "start-is-not-rounded-up": marked(lambda garden: garden.put(_rate_limiter, "_ROUNDING", 0.0), "W28", kind="rate"),
 }  # fmt: skip
