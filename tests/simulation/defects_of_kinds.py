@@ -3,7 +3,7 @@
 from aiolocks import _rate_limiter
 from aiolocks._grantors.min_hold import MinHold
 
-from .planting import Defect, both, instead, marked, never
+from .planting import Defect, always, both, instead, marked, never
 
 
 def _beside(*modes: str) -> str:
@@ -70,6 +70,7 @@ OF_KINDS: dict[str, Defect] = {
     "start-released-before-it-begins": marked(
         instead("W28-release", "return await _release(lease)"), "W28", kind="rate"
     ),
+    "cancelled-call-uses-a-start": marked(always("W28-held"), "P7", kind="rate"),
     "start-has-no-time-to-be-late": marked(
         lambda garden: garden.put(_rate_limiter, "_LATE", 0.0), "W28", kind="rate"
     ),

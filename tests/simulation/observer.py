@@ -147,11 +147,12 @@ class Observer:
         if name is None:
             return None
         now, holders = self._world.now, self._holders(name)
+        started = {fence for _, _, fence, _ in name.starts}  # a call that is cancelled has used no start
         odd = {
             token: "is held by nobody"
             for token in holders
             if token.decode() not in self._history.taken and not (token in name.askers and asking(name.askers[token]))
-            if token not in name.marks
+            if token not in name.marks or (b":rate:" in base and holders[token][0] not in started)
         }
         if not holders and name.waiting:
             odd[b""] = "is free, but somebody waits"

@@ -19,8 +19,7 @@ _SHARES = complete(
 KINDS = tuple(kind for kind, share in _SHARES.items() for _ in range(share))
 """What a run draws from, as often as it is to draw each. Seeds that once failed count on this order."""
 
-MARKED_KINDS = (*KINDS, "rate", "rate")
-"""The same from seed `MARKED` on: starts under a rate too."""
+MARKED_KINDS = (*KINDS, "rate", "rate")  # from seed `MARKED` on
 
 FIRST_KINDS = ("lock", "lock", "semaphore")
 """Those whose scripts the others share or grew from: enough where a defect in the engine is looked for."""
