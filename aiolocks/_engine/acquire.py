@@ -83,6 +83,7 @@ class Acquisition:
         """
         context, grantor, closing, request = self.context, self.grantor, self.closing, self.request
         state = task = report = None
+        lease: Any = None
         waiting = None if closing is None else closing.begin(grantor.kind, grantor.name)
         if events.listeners or events.log.isEnabledFor(logging.DEBUG):  # its level can change at any time
             report = self._report = begin(grantor, request)
@@ -126,7 +127,11 @@ class Acquisition:
                     state.enter(block)
                 if request.extensions or request.parts:
                     request.begin_lease()
+                lease = handle(state)
         except BaseException as error:
+            if state is not None:  # KeyboardInterrupt: nothing may renew the lease, or stop the task, any more
+                state.released_elsewhere()
+                state.leave(context.clock())
             closed = closing is not None and closing.end(waiting, error)
             late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
             if report is not None or events.listeners:
@@ -142,9 +147,7 @@ class Acquisition:
         if closing is not None:
             closing.end(waiting, None)
         if state is None:
-            none: L = self._give_up(or_raise=or_raise)
-            return none
-        lease = handle(state)
+            return self._give_up(or_raise=or_raise)
         if task is not None:
             context.holdings.add(task, state, lease)
         if report is not None:

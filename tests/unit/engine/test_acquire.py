@@ -20,6 +20,7 @@ from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock
 from aiolocks._core.options import Duration, Unset
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import Acquisition, timed_out
+from aiolocks._engine.block import Block
 from aiolocks._engine.context import Grantor
 from aiolocks._engine.lease import Hold
 from aiolocks._engine.must_await import Acquiring
@@ -306,6 +307,17 @@ async def test_timeout_while_replicas_are_waited_for_says_so_though_there_was_a_
         await Replicated(stub, 60).asking(5.0).acquire(Lease)
     assert clock() == 5
     assert_nothing_left(stub)
+
+
+async def test_an_acquire_that_is_interrupted_once_granted_stops_no_task_later() -> None:
+    def interrupt(state: object) -> Lease:
+        raise KeyboardInterrupt
+
+    grantor = ScriptedGrantor()
+    with pytest.raises(KeyboardInterrupt):
+        await grantor.asking().acquire(interrupt, block=Block(this_task()))
+    await asyncio.sleep(60)
+    assert_nothing_left(grantor)
 
 
 # Cancellation.
