@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core import events
 from .._core.answers import REPLY_TIMEOUT, UNCERTAIN
 from .._core.doing import Doing
-from .._core.errors import AcquireTimeoutError, QueueFullError
+from .._core.errors import AcquireTimeoutError, LockError, QueueFullError
 from .._core.kinds import BUSY, HELD
 from .._core.options import Options
 from .._core.values import Holder, described
@@ -212,13 +212,16 @@ class Acquisition:
     async def _extend_late(self, granted: Granted) -> Granted | None:
         """Extend a grant that was found late to a full TTL. Return None if another holder has it by now."""
         request = self.request
+        parts = request.parts
         request.new_turn()
         answer: Answer
         try:
             answer = await self.grantor.grant(request)
-        except WithdrawnError:
-            raise
+        except (WithdrawnError, LockError):
+            raise  # P3: it is gone, so the request was refused
         except (RedisError, OSError):
+            if request.parts is not parts:
+                raise  # P3: a part was gone, so all were given back
             answer = granted
         if isinstance(answer, Busy):
             return None

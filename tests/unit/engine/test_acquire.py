@@ -16,7 +16,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock
 from aiolocks._core.options import Duration, Unset
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import Acquisition, timed_out
@@ -94,6 +94,12 @@ async def test_a_grant_whose_reply_took_over_half_the_ttl_is_confirmed(confirmat
     async with grantor.hold(ttl=30) as lease:
         assert grantor.times("grant") == [0, 20]
         assert lease.remaining() == pytest.approx(deadline(valid_from, ttl=30) - 20)
+
+
+async def test_a_confirmation_that_is_refused_shows_that_the_lease_is_gone() -> None:
+    refused = LimitMismatchError("lower now", name="scripted", permits=1, limit=0)
+    with pytest.raises(LimitMismatchError):
+        await ScriptedGrantor(grants=[After(20, 7), refused]).acquire(ttl=30)
 
 
 async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
