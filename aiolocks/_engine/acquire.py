@@ -83,7 +83,8 @@ class Acquisition:
         """
         context, grantor, closing, request = self.context, self.grantor, self.closing, self.request
         state = task = report = None
-        lease: Any = None
+        unset: Any = None
+        lease: L = unset
         waiting = None if closing is None else closing.begin(grantor.kind, grantor.name)
         if events.listeners or events.log.isEnabledFor(logging.DEBUG):  # its level can change at any time
             report = self._report = begin(grantor, request)
@@ -147,7 +148,8 @@ class Acquisition:
         if closing is not None:
             closing.end(waiting, None)
         if state is None:
-            return self._give_up(or_raise=or_raise)
+            none: L = self._give_up(or_raise=or_raise)
+            return none
         if task is not None:
             context.holdings.add(task, state, lease)
         if report is not None:

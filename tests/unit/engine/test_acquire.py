@@ -97,9 +97,8 @@ async def test_a_grant_whose_reply_took_over_half_the_ttl_is_confirmed(confirmat
 
 
 async def test_a_confirmation_that_is_refused_shows_that_the_lease_is_gone() -> None:
-    refused = LimitMismatchError("lower now", name="scripted", permits=1, limit=0)
     with pytest.raises(LimitMismatchError):
-        await ScriptedGrantor(grants=[After(20, 7), refused]).acquire(ttl=30)
+        await ScriptedGrantor(grants=[After(20, 7), LimitMismatchError("", name="a", permits=2, limit=1)]).acquire()
 
 
 async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:

@@ -52,10 +52,9 @@ async def test_a_body_is_stopped_though_a_listener_blocked_the_loop_for_longer_t
             async with grantor.hold(ttl=1, renew=False):
                 await asyncio.sleep(5)
         assert clock() - began < 3
-        inner = grantor.asking(ttl=1, renew=False, on_lost="flag")
-        async with ScriptedGrantor(session=grantor.session).hold():
-            await inner.acquire(Lease, block=Block(this_task()))
-            assert grantor.context.holdings.inside(this_task(), inner.base) == 1  # W12: the outer block still counts
+        async with ScriptedGrantor(session=grantor.session).hold():  # W12: this block still counts after the loss
+            await (inner := grantor.asking(renew=False, on_lost="flag", ttl=1)).acquire(Lease, block=Block(this_task()))
+            assert grantor.context.holdings.inside(this_task(), inner.base) == 1
     finally:
         stop()
 
