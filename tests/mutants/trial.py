@@ -132,8 +132,8 @@ class Trial:
         command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.only"]
         command += ["-n", str(workers), "--maxschedchunk", "4", "-o", f"timeout={LIMIT / 10}", *files]
         status = self._run(command, {"AIOLOCKS_ONLY": str(wanted), "AIOLOCKS_FAILED": str(failed)}) if files else 0
-        if status is None:
-            return "no end"
+        if status is None or status < 0:
+            return "no end" if status is None else "a crash of the interpreter"
         if status not in _FAILED:
             assert status in {0, _NO_TEST}, f"pytest ended with {status}"
             return ""
