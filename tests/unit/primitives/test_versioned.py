@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import VersionConflictError, Versioned
 from tests.support.answering import SILENCE, Answering, Asked
+from tests.support.primitives import NOBODY
 from tests.support.virtual import clock
 
 
@@ -82,9 +82,6 @@ async def test_a_cancelled_write_that_has_not_left_yet_never_does() -> None:
         await stock.read()
         assert clock() == 1
         assert [asked.what for asked in server.asked] == ["versioned_read"]
-
-
-NOBODY = Redis(port=1)
 
 
 @pytest.mark.parametrize("attempts", [True, 2.0, "3", None, 0, -1])
