@@ -155,7 +155,8 @@ class RateLimiter(NameHints):
         end = None if seconds is None else loop.time() + seconds
         while True:
             lease = await self._primitive.acquire(permits=cost, timeout=seconds, max_waiting=max_waiting)
-            _ = background(_release(lease))  # a turn of the loop later, so after the caller has begun
+            # A turn of the loop later, so after the caller has begun.
+            _ = background(_release(lease))  # defect: W28-release
             if lease.held:
                 return
             # This process stood still after the grant, and it is too late for that start.

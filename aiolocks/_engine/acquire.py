@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._core import events
 from .._core.answers import REPLY_TIMEOUT, UNCERTAIN
 from .._core.doing import Doing
-from .._core.errors import AcquireTimeoutError, QueueFullError
+from .._core.errors import AcquireTimeoutError, LockError, QueueFullError
 from .._core.kinds import BUSY, HELD
 from .._core.options import Options
 from .._core.values import Holder, described
@@ -85,6 +85,8 @@ class Acquisition:
         """
         context, grantor, closing, request = self.context, self.grantor, self.closing, self.request
         state = task = report = None
+        unset: Any = None
+        lease: L = unset
         waiting = None if closing is None else closing.begin(grantor.kind, grantor.name)
         if events.listeners or events.log.isEnabledFor(logging.DEBUG):  # its level can change at any time
             report = self._report = begin(grantor, request)
@@ -128,7 +130,11 @@ class Acquisition:
                     state.enter(block)
                 if request.extensions or request.parts:
                     request.begin_lease()
+                lease = handle(state)
         except BaseException as error:
+            if state is not None:  # KeyboardInterrupt: nothing may renew the lease, or stop the task, any more
+                state.released_elsewhere()
+                state.leave(context.clock())
             closed = closing is not None and closing.end(waiting, error)
             late = isinstance(error, TimeoutError) and not isinstance(error, RedisError)
             if report is not None or events.listeners:
@@ -146,7 +152,6 @@ class Acquisition:
         if state is None:
             none: L = self._give_up(or_raise=or_raise)
             return none
-        lease = handle(state)
         if task is not None:
             context.holdings.add(task, state, lease)
         if report is not None:
@@ -211,13 +216,16 @@ class Acquisition:
     async def _extend_late(self, granted: Granted) -> Granted | None:
         """Extend a grant that was found late to a full TTL. Return None if another holder has it by now."""
         request = self.request
+        parts = request.parts
         request.new_turn()
         answer: Answer
         try:
             answer = await self.grantor.grant(request)
-        except WithdrawnError:
-            raise
+        except (WithdrawnError, LockError):
+            raise  # P3: it is gone, so the request was refused
         except (RedisError, OSError):
+            if request.parts is not parts:
+                raise  # P3: a part was gone, so all were given back
             answer = granted
         if isinstance(answer, Busy):
             return None

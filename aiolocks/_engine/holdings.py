@@ -55,19 +55,20 @@ class BodyTask:
     over: bool = field(default=False, init=False)
     """The task has left the block, or the lease is over, so the task can take the name again."""
     _cancellation: Cancellation | None = field(default=None, init=False)
-    _scopes: "tuple[anyio.CancelScope, ...]" = field(default=(), init=False)
-    """The scopes around the block, whose shields do not count."""
+    _scopes: "tuple[anyio.CancelScope, ...] | None" = field(default=None, init=False)
+    """The scopes around the block, whose shields do not count; None until the task is inside."""
 
     def enter(self) -> None:
         """Note that the task is inside from now on."""
         if self.task is not None:
-            if cancellation.anyio_tasks is None or self.task in cancellation.anyio_tasks:
-                self._scopes = cancellation.scopes_of(self.task)
+            known = cancellation.anyio_tasks
+            self._scopes = cancellation.scopes_of(self.task) if known is None or self.task in known else ()
             self.grantor.context.holdings.enter(self.task, self)
 
     def no_longer_inside(self) -> None:
         """Let the task take the name again, because the lease is over. The block is still open."""
-        if self.task is not None:
+        # W12: what was lost before its block was open is not counted, and other blocks of the task are.
+        if self.task is not None and self._scopes is not None:
             self.grantor.context.holdings.leave(self.task, self, closes=False)
         self.over = True
 
@@ -82,7 +83,8 @@ class BodyTask:
             )  # fmt: skip
         else:
             what = f"the lease of {self.grantor.kind} {self.grantor.name!r} is lost"
-            self._cancellation = Cancellation(self.task, self.before, self._scopes, what)
+            scopes = cancellation.scopes_of(self.task) if self._scopes is None else self._scopes
+            self._cancellation = Cancellation(self.task, self.before, scopes, what)
 
     def task_ended(self) -> None:
         """Note that the task has ended while the block is open."""

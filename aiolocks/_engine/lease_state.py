@@ -276,7 +276,7 @@ class LeaseState:
             watchdog.fresh[self] = now
             sorted_at = now + (self.validity.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
             if sorted_at < watchdog.wakes_at:
-                watchdog.wake_by(sorted_at, now)
+                watchdog.wake_by(sorted_at)
             return
         renewer = session.renewer_of(self)
         if renewer is not None:

@@ -111,7 +111,7 @@ class Watchdog:
         self.fresh[state] = now
         sorted_at = now + (state.validity.deadline - now) / 4  # equivalent: - + constant, only sorted sooner
         if sorted_at < self.wakes_at:
-            self.wake_by(sorted_at, now)
+            self.wake_by(sorted_at)
 
     def stop_renewing(self, state: LeaseState) -> None:
         if self.fresh.pop(state, None) is not None:
@@ -172,12 +172,12 @@ class Watchdog:
 
     def _push(self, renewal: _Renewal, now: float, delay: float) -> None:
         due = renewal.due = now + delay
-        self._enter(due, now, renewal)
+        self._enter(due, renewal)
 
-    def _enter(self, at: float, now: float, entry: _Renewal | list[_Renewal]) -> None:
+    def _enter(self, at: float, entry: _Renewal | list[_Renewal]) -> None:
         heapq.heappush(self._heap, (at, next(self._sequence), entry))
         if at < self.wakes_at:
-            self.wake_by(at, now)
+            self.wake_by(at)
 
     def _counts(self, at: float, entry: _Renewal | list[_Renewal]) -> bool:
         """Whether there is something to do when this entry comes up. An answered request's list is empty."""
@@ -186,12 +186,13 @@ class Watchdog:
     def _lives(self, renewal: _Renewal) -> bool:
         return self._live.get(renewal.state) is renewal
 
-    def wake_by(self, due: float, now: float) -> None:
-        """Let the timer fire at local time *due* instead; it is *now*."""
+    def wake_by(self, due: float) -> None:
+        """Let the timer fire at local time *due* instead."""
         if self._timer is not None:
             self._timer.cancel()
         self.wakes_at = due
-        self._timer = self._loop.call_later(max(due - now, 0.0), self._wake)
+        # P2: by the clock of this moment, as the process can have stood still since the caller looked at it.
+        self._timer = self._loop.call_later(max(due - self._clock(), 0.0), self._wake)
 
     def _wake(self) -> None:
         self._timer = None
@@ -201,7 +202,7 @@ class Watchdog:
         self._sort()
         self._renew(self._due(now), now)
         if self._heap:
-            self.wake_by(self._heap[0][0], self._clock())
+            self.wake_by(self._heap[0][0])
         else:
             self.wakes_at = math.inf
 
@@ -291,7 +292,7 @@ class Watchdog:
                 asked.append(renewal)
         if not asked:
             return
-        self._enter(earliest, now, asked)
+        self._enter(earliest, asked)
         try:
             if batch is None or len(asked) == 1:
                 state = asked[0].state

@@ -21,7 +21,7 @@ class MinHold(Extension):
         return MinHold(self._ms, held=True)
 
     def release_arguments(self) -> tuple[int, ...]:
-        return (self._ms,) if self._held else ()
+        return (self._ms,) if self._held else ()  # defect: W28-held
 
 
 def min_hold_of(options: Options) -> tuple[MinHold, ...]:

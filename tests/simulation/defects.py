@@ -12,9 +12,8 @@ from tests.support.garden import Garden
 
 from .defects_of_kinds import OF_KINDS
 from .network import Network
-from .planting import Defect, after, always, before, instead, never
+from .planting import Defect, after, always, before, instead, marked, never
 from .requests import scripts
-from .things import KINDS
 from .wire import Wire
 
 _OWNS = "string.sub(value, 1, #token + 1) == token .. ' '"
@@ -104,28 +103,21 @@ DEFECTS: dict[str, Defect] = {
         ("C3",),
     ),
     "outage-not-ridden-out": Defect(instead("I4-outages", "again = lambda _: False"), ("I4",), cluster=True),
-    "revoked-lease-is-renewed": Defect(
-        instead("W16-renew", "if not value or (string.match(value, '^(%S+)') or value) ~= token then"),
-        ("W16",),
-        ("lock",),
-        marks=True,
+    "revoked-lease-is-renewed": marked(
+        instead("W16-renew", "if not value or (string.match(value, '^(%S+)') or value) ~= token then"), "W16"
     ),
-    "adopted-under-the-old-fence": Defect(
+    "adopted-under-the-old-fence": marked(
         instead(
             "W17-fence",
             "redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', lasts)\ndo return number end",
         ),
-        ("P8", "C2", "C3"),
-        ("lock",),
-        marks=True,
+        "P8",
+        "C2",
+        "C3",
     ),
-    "adopted-without-its-secret": Defect(
-        instead("W17-offered", "elseif not owner then"), ("P1", "C1", "C3"), ("lock",), marks=True
-    ),
-    "min-hold-without-end": Defect(
-        instead("W18-ends", "redis.call('SET', holder, value .. ' C')"), ("P13", "C4"), ("lock",), marks=True
-    ),
-    "waiter-not-told-when": Defect(instead("W18-told", "local _ = head"), ("P7", "P13"), ("lock",), marks=True),
+    "adopted-without-its-secret": marked(instead("W17-offered", "elseif not owner then"), "P1", "C1", "C3"),
+    "min-hold-without-end": marked(instead("W18-ends", "redis.call('SET', holder, value .. ' C')"), "P13", "C4"),
+    "waiter-not-told-when": marked(instead("W18-told", "local _ = head"), "P7", "P13"),
     **OF_KINDS,
 }
 """One for each promise and rule that a schedule can break."""
@@ -138,7 +130,7 @@ def finds(defect: str, text: str) -> bool:
 
 
 def kinds_for(defect: str | None) -> tuple[str, ...]:
-    return KINDS if defect is None else DEFECTS[defect].kinds
+    return () if defect is None else DEFECTS[defect].kinds
 
 
 def in_cluster(defect: str | None) -> bool:

@@ -1,6 +1,9 @@
-"""Defects of what is not shared by all: of modes, of several names or levels at once, of voting, of versions."""
+"""Defects of what is not shared by all: of modes, of several names or levels at once, of voting, of rates."""
 
-from .planting import Defect, both, instead, never
+from aiolocks import _rate_limiter
+from aiolocks._grantors.min_hold import MinHold
+
+from .planting import Defect, always, both, instead, marked, never
 
 
 def _beside(*modes: str) -> str:
@@ -60,5 +63,15 @@ OF_KINDS: dict[str, Defect] = {
     ),
     "voted-validity-from-the-reply": Defect(
         instead("P1-votes", "return Granted(fence, self.context.clock())"), ("P1", "C1"), _VOTED
+    ),
+    "start-counts-from-its-grant": marked(
+        lambda garden: garden.put(_rate_limiter, "MinHold", lambda ms: MinHold(-ms)), "W28", kind="rate"
+    ),
+    "start-released-before-it-begins": marked(
+        instead("W28-release", "return await _release(lease)"), "W28", kind="rate"
+    ),
+    "cancelled-call-uses-a-start": marked(always("W28-held"), "P7", kind="rate"),
+    "start-has-no-time-to-be-late": marked(
+        lambda garden: garden.put(_rate_limiter, "_LATE", 0.0), "W28", kind="rate"
     ),
 }  # fmt: skip

@@ -170,7 +170,7 @@ class Faults(Striking):
         seconds = self._world.rng.choice([0.1, 2.0, 60.0]) * self._world.rng.uniform(-1, 1)
         self._server.step(seconds)
         self.stepped += abs(seconds)
-        self._observer.clock_steps_back = True
+        self._observer.stepped_back += max(-seconds, 0.0)
 
     def _step_client(self, process: Process) -> None:
         process.step_wall_clock(self._world.rng.uniform(-1000, 1000))

@@ -3,19 +3,16 @@
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 from aiolocks import Lease
 from aiolocks._core.modes import EXCLUSIVE, SHARED, UPGRADE
-from aiolocks._engine.context import Grantor
 from aiolocks._engine.lease import state_of
-from aiolocks._engine.request import Request
-from aiolocks._grantors.one_server import RedisGrantor
-from aiolocks._grantors.quorum import Quorum
 from aiolocks.testing import HistoryEvent
 
 from .modes import in_modes
 from .process import Process
+from .things import Thing
 from .world import World
 
 
@@ -40,15 +37,13 @@ class Part:
 def parts_of(lease: Lease) -> list[Part]:
     """Return what *lease* holds, name by name; a majority of servers is one."""
     state = state_of(lease)
-    parts = [_part(part.grantor, part.request, part.fence) for part in state.request.parts]
-    if not parts:
-        return [_part(state.grantor, state.request, lease.fencing_token)]
-    return parts[:1] if isinstance(state.grantor, Quorum) else parts
-
-
-def _part(grantor: Grantor, request: Request, fence: int) -> Part:
-    assert isinstance(grantor, RedisGrantor)
-    return Part(grantor.keys.base.decode(), request.token.decode(), fence, request.terms.permits)
+    found: dict[str, Part] = {}
+    each: Any
+    for each in state.request.parts or [state]:
+        base = each.grantor.keys.base.decode()
+        request = each.request
+        found.setdefault(base, Part(base, request.token.decode(), each.fence, request.terms.permits))
+    return list(found.values())
 
 
 @dataclass(slots=True)
@@ -70,6 +65,7 @@ class History:
         look: Called for a name whenever somebody who may hold it does something.
         sane: Whether what is held is held, as the server loses nothing.
         free_since: Returns the true time from which a name has been free.
+        started: Called when a caller begins what a rate limits, with the fencing token and the cost of its start.
         offers: The texts of leases that were handed off, by name.
     """
 
@@ -81,6 +77,7 @@ class History:
         self.look: Callable[[str], None] = lambda base: None
         self.sane: Callable[[], bool] = lambda: False
         self.free_since: Callable[[str], float] = lambda base: float("inf")
+        self.started: Callable[[Thing, int, int], None] = lambda *_: None
         self.offers: dict[str, list[str]] = defaultdict(list)
         self._open: dict[str, _Open] = {}
         self._accepted: dict[str, int] = {}

@@ -115,20 +115,14 @@ class _Run:
             network = world.rng.choice(self._stage.networks)
             network.server.down = True
             for wire in list(network.wires):
-                if world.chance(0.5):
-                    wire.closed_by_server()
-                else:
-                    wire.black_hole()
+                (wire.closed_by_server if world.chance(0.5) else wire.black_hole)()
         elif self._fault == "stopped":
             process.stop(suspend=False)
         else:
             for network in self._stage.networks:
                 network.cut_off.add(process)
                 for wire in [wire for wire in network.wires if wire.process is process]:
-                    if self._fault == "deaf":
-                        wire.deafen()
-                    else:
-                        wire.black_hole()
+                    (wire.deafen if self._fault == "deaf" else wire.black_hole)()
 
     def _judge(self) -> None:
         world, history = self._world, self._stage.history.events

@@ -32,6 +32,9 @@ class Name:
         tickets: The newest ticket that each token was told, in each session: a late copy of a request may name another.
         repeated: Tokens of which the network has sent a request twice.
         unknown_since: Since when something has been amiss with each of these tokens.
+        granted: When each fencing token was granted last, by the server's clock without its steps back.
+        kept: The fencing tokens whose releases came while their leases lasted.
+        starts: Of a rate: when each began, from when it counts if its release is lost, its fencing token and its cost.
         taken_until: The true time at which the last lease ended or ends, unless it is renewed.
     """
 
@@ -50,12 +53,14 @@ class Name:
     withdrawn: set[bytes] = field(default_factory=set[bytes])
     unknown_since: dict[bytes, float] = field(default_factory=dict[bytes, float])
     askers: dict[bytes, Process] = field(default_factory=dict[bytes, Process])
+    granted: dict[int, float] = field(default_factory=dict[int, float])
+    kept: set[int] = field(default_factory=set[int])
+    starts: list[tuple[float, float, int, int]] = field(default_factory=list[tuple[float, float, int, int]])
     taken_until: float = float("-inf")
 
     def forget(self) -> None:
-        self.holders.clear()
-        self.ends.clear()
-        self.waiting.clear()
+        for known in (self.holders, self.ends, self.waiting, self.granted, self.starts):
+            known.clear()
 
     def standing(self, database: Any) -> tuple[dict[bytes, tuple[int, int]], dict[bytes, float]]:
         holders: dict[bytes, tuple[int, int]] = {}

@@ -19,10 +19,15 @@ from .process import Process
 from .replies import MORE, Replies
 from .requests import Asked, read, scripts, whole
 from .server import WAKE, RawError, Server, ServerSocket
+from .things import Thing
 from .world import World
 
 VOTED = "aiolocks:quorum:"
 """What is held by a majority of servers: of those, one alone cannot tell."""
+
+LATE = 0.1
+"""Seconds after its grant until which a start begins that counts in full, even if its release is lost."""
+
 _NOTICE = re.compile(rb"(\S+) (-?\d+) (\d+) (.+)", re.DOTALL)
 
 _REDIRECTIONS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ", "NOREPLICAS ", "READONLY ")
@@ -42,27 +47,27 @@ class Observer:
         self._world = world
         self._server = server
         self._history = history
-        self._scripts = scripts()
+        self._scripts = scripts(world.seed)
         self._names: dict[bytes, Name] = {}
         self._published: list[bytes] = []
         self._replies = Replies(world, server, history)
         self.sane = True
-        self.clock_steps_back = False
+        self.stepped_back = 0.0  # seconds
         server.watcher = self
         history.look = self.look
-        history.free_since = self.free_since
+        history.free_since, history.started = self.free_since, self.started
 
     def executed(self, socket: ServerSocket, fields: list[bytes], reply: Any) -> None:
         script = self._scripts.get(fields[1]) if len(fields) > 1 and fields[0] in (b"EVAL", b"EVALSHA") else None
         if script is None:
             if fields[0] == b"UNSUBSCRIBE":
-                self._note_lost()
+                self.unsubscribed([])
             # What a session has published is of this very process, and so never the same.
             if self._world.tracing and not (fields[0] == b"HMGET" and b":session:" in fields[1]):
                 self._world.note("server", f"{socket.number}: {b' '.join(fields)!r} -> {reply!r}")
             return
         if isinstance(reply, RawError):
-            self._error(script, reply, socket)
+            self._error(script, reply, socket, fields)
             return
         asked = read(script, fields)
         if script.name == "session/introduce":  # of this very process, and so never the same
@@ -72,7 +77,7 @@ class Observer:
             self._world.note("server", f"{socket.number}: {script.name} {shown} -> {reply!r}")
         kind, _, verb = script.name.partition("/")
         if script.name == "modes/fence":
-            self._seal(fields[4 : 3 + int(fields[2]) : 2])
+            self._seal([key for key in fields[3 : 3 + int(fields[2])] if key.endswith(b":meta")])
             return
         if kind == "redlock":
             self._world.meet("fencing tokens refused by a server" if verb == "raise" and reply else "votes", "server")
@@ -113,7 +118,10 @@ class Observer:
             self._world.violate(f"W1: {notice[4].decode()}: handed to {channel.decode()}, where nobody listens")
 
     def unsubscribed(self, channels: list[bytes]) -> None:
-        self._note_lost()
+        for name in self._names.values():
+            for waiter in name.waiting.values():
+                if waiter.reachable and not self._server.listeners(name.base, waiter.session):
+                    waiter.reachable = False
 
     def forget(self) -> None:
         for name in self._names.values():
@@ -139,11 +147,12 @@ class Observer:
         if name is None:
             return None
         now, holders = self._world.now, self._holders(name)
+        started = {fence for _, _, fence, _ in name.starts}  # a call that is cancelled has used no start
         odd = {
             token: "is held by nobody"
             for token in holders
             if token.decode() not in self._history.taken and not (token in name.askers and asking(name.askers[token]))
-            if token not in name.marks
+            if token not in name.marks or (b":rate:" in base and holders[token][0] not in started)
         }
         if not holders and name.waiting:
             odd[b""] = "is free, but somebody waits"
@@ -163,13 +172,22 @@ class Observer:
             name.holders = self._holders(name)
             self._check_held(name, base)
 
-    def _note_lost(self) -> None:
-        for name in self._names.values():
-            for waiter in name.waiting.values():
-                if waiter.reachable and not self._server.listeners(name.base, waiter.session):
-                    waiter.reachable = False
+    def started(self, thing: Thing, fence: int, cost: int) -> None:
+        """W28: no window has too many starts, and no start begins after its permit has ended.
 
-    def _error(self, script: Script, error: RawError, socket: ServerSocket) -> None:
+        A start counts for all of the window if its release came in time, or if it began soon after its grant.
+        """
+        name, per, now = self._names[thing.base.encode()], thing.ttl, self._server.clock() + self.stepped_back
+        self._holders(name)
+        granted = name.granted.get(fence, -math.inf)
+        name.starts.append((now, min(now, granted + LATE), fence, cost))
+        counts = [cost for at, sure, of, cost in name.starts if now < per + (at if of in name.kept else sure)]
+        if sum(counts) > thing.limit:
+            self._world.violate(f"W28: {thing.base}: {sum(counts)} starts within {per:g} s, not {thing.limit}")
+        elif self.sane and now > granted + per + LATE + 0.002:
+            self._world.violate(f"W28: {thing.base}: a start began {now - granted:.3f} s after its grant")
+
+    def _error(self, script: Script, error: RawError, socket: ServerSocket, fields: list[bytes]) -> None:
         self._world.note("server", f"{socket.number}: {script.name} -> {error}")
         text = str(error)
         if text.startswith("NOSCRIPT"):
@@ -179,6 +197,7 @@ class Observer:
         elif _BROKEN_OFF in text:
             self._world.meet("scripts that broke off", "server")
             self._published = []
+            self._holders(self._names.setdefault(fields[3], Name(fields[3])))
         else:
             self._world.violate(f"{script.name} failed: {error}")
 
@@ -217,7 +236,7 @@ class Observer:
                 self._world.meet(f"marks {mark.decode()}", "server")
             elif mark == b"R" and ends[token] > name.ends.get(token, math.inf) + 2e-3:
                 self._world.violate(f"W16: a lease of {name.base.decode()} was extended after its revocation")
-        if not self.clock_steps_back:
+        if not self.stepped_back:
             for token, end in ends.items():
                 # In memory, keys end between milliseconds, which a mark rounds away; a lease that cools ends sooner.
                 early = math.inf if name.marks.get(token) == b"C" else 2e-3 if token in name.marks else 1e-4
@@ -225,6 +244,9 @@ class Observer:
                     self._world.violate(
                         f"P3: a lease of {name.base.decode()} was shortened by {name.ends[token] - end} s"
                     )
+        for token in ends.keys() - name.marks.keys():
+            if ends[token] > name.ends.get(token, 0.0):
+                name.granted[holders[token][0]] = self._server.clock() + self.stepped_back
         if self.sane:
             for token in [token for token, end in ends.items() if end != name.ends.get(token)]:
                 self._world.at(self._server.true_time(ends[token]) + 0.001, self._history.look, name.base.decode())

@@ -21,7 +21,11 @@ class Defect:
     kinds: tuple[str, ...] = FIRST_KINDS
     cluster: bool = False
     marks: bool = False
-    """It is looked for where programs revoke and hand off."""
+
+
+def marked(plant: Plant, *caught_by: str, kind: str = "lock") -> Defect:
+    """Return a defect that is looked for where programs revoke, hand off, or start under a rate."""
+    return Defect(plant, caught_by, (kind,), marks=True)
 
 
 def instead(marker: str, new: str) -> Plant:

@@ -179,10 +179,8 @@ class Process:
     def _look_whether_done(self) -> None:
         if not self.alive:
             return
-        if asyncio.all_tasks(self.loop):
-            self.world.after(0.01, self._look_whether_done)
-        elif self.stopped:
-            self.world.after(0.1, self._look_whether_done)
+        if (busy := bool(asyncio.all_tasks(self.loop))) or self.stopped:
+            self.world.after(0.01 if busy else 0.1, self._look_whether_done)
         else:
             _end = self.loop.create_task(self.loop.shutdown_asyncgens())
             with self.acting():

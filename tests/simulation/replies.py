@@ -30,6 +30,8 @@ class Replies:
         """See what one script said; *of_ghost*: nobody hears it, as the network has repeated the request."""
         self._of_ghost, self._sane = of_ghost, sane
         look: Callable[..., None] | None = getattr(self, f"_{verb}", None)
+        if verb in ("resize", "downgrade"):
+            self._world.meet(f"{verb}s", "server")
         if look is not None:
             look(name, asked.args, asked.more, whole(verb, reply))
 
@@ -82,6 +84,8 @@ class Replies:
     def _release(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         token = args["token"]
         name.waiting.pop(token, None)
+        if name.ends.get(token, 0.0) > self._server.clock():
+            name.kept.add(name.fences.get(token, 0))
         # An attempt that is late can bring a lost lease once more, which is given back; this undoes no other attempt.
         stray = args["tombstone_ms"] == b"0" and token.decode() in self._history.lost
         if token not in name.repeated and not stray:
@@ -97,19 +101,10 @@ class Replies:
     def _renew(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         self._world.meet("renewals" if reply == 1 else "renewals refused", "server")
 
-    def _resize(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        self._world.meet("resizes", "server")
-        self._own(name, reply[1], b"")
-
     def _revoke(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
         self._own(name, reply[1], b"")
 
-    def _pause(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        self._own(name, reply[1], b"")
-
-    def _downgrade(self, name: Name, args: dict[str, bytes], more: list[bytes], reply: Any) -> None:
-        self._world.meet("downgrades", "server")
-        self._own(name, reply[1], b"")
+    _resize = _downgrade = _pause = _revoke
 
     def _own(self, name: Name, grants: list[Any], asking: bytes) -> None:
         for token, fence, _ in grants:

@@ -6,19 +6,19 @@ from typing import Any, final
 
 import hiredis
 
-import aiolocks
-from aiolocks._redis.scripts import Script, load
+from aiolocks._redis.scripts import Script
 
-_LUA = Path(aiolocks.__file__).parent / "_redis" / "lua"
-_NAMES = sorted(f"{path.parent.name}/{path.stem}" for path in _LUA.glob("*/*.lua") if path.parent.name != "libraries")
+from .versions import packages
 
 
-def scripts() -> dict[bytes, Script]:
-    """Return the library's scripts by what requests name them by: source and digest."""
+def scripts(seed: int = 0) -> dict[bytes, Script]:
+    """Return the scripts of the library, and of its other version, by what requests name them by: source and digest."""
     found: dict[bytes, Script] = {}
-    for name in _NAMES:
-        script = load(name)
-        found[script.sha] = found[script.source] = script
+    for package in packages(seed):
+        for path in Path(package.__file__).parent.glob("_redis/lua/*/*.lua"):
+            if path.parent.name != "libraries":
+                script = package._redis.scripts.load(f"{path.parent.name}/{path.stem}")
+                found[script.sha] = found[script.source] = script
     return found
 
 

@@ -10,8 +10,6 @@ from typing import final
 
 from aiolocks import testing
 from aiolocks._engine import renewal as _renewal
-from aiolocks._engine.context import Context
-from aiolocks._grantors.session import _sessions
 from aiolocks.testing import HistoryEvent, check_ended, check_exclusion, check_fencing, check_residue, stale_writes
 from tests.support.garden import Garden
 
@@ -26,7 +24,8 @@ from .planting import instead
 from .process import Process, lease_clock
 from .server import Server
 from .sites import Site, Sites
-from .things import KINDS, Thing
+from .things import KINDS, MARKED_KINDS, Thing
+from .versions import packages
 from .workload import LONGEST_BODY, MARKED, Program
 from .world import World
 
@@ -55,9 +54,10 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = KINDS, cluster: bool = False) -> Outcome:
+def run(seed: int, *, tracing: bool = False, kinds: tuple[str, ...] = (), cluster: bool = False) -> Outcome:
     """Run one seed with some *kinds* of primitive. The same arguments have the same outcome and trace."""
     world = World(seed, tracing=tracing)
+    kinds = kinds or (KINDS if seed < MARKED else MARKED_KINDS)
     if cluster:
         kinds = tuple(kind for kind in kinds if kind != "redlock")
     with governed(world), in_parts(seed), together(seed):
@@ -89,15 +89,12 @@ def together(seed: int) -> Iterator[None]:
 @contextmanager
 def governed(world: World) -> Iterator[None]:
     log = logging.getLogger("aiolocks")
-    level, earlier = log.level, Context.clock
-    log.setLevel(logging.CRITICAL)
-    Context.clock = staticmethod(lease_clock)
-    try:
-        with world.governing():
-            yield
-    finally:
-        Context.clock = staticmethod(earlier)
-        log.setLevel(level)
+    with ExitStack() as undo, world.governing():
+        undo.callback(log.setLevel, log.level)
+        log.setLevel(logging.CRITICAL)
+        for package in packages(world.seed):
+            Garden(undo).put(package._engine.context.Context, "clock", staticmethod(lease_clock))
+        yield
 
 
 @final
@@ -144,7 +141,7 @@ class _Run:
 
     def _watched(self, server: Server, observer: Observer, *, first: bool) -> Site:
         """Return a server with its faults. Processes stop and crash by the first one's alone."""
-        world, live = self._world, self._live if first else self._no_one
+        world, live = self._world, self._live if first else list
         network = Network(world, server)
         faults = Faults(world, network, server, observer, self._regime, self._ttl, live, self._crash, self._leave)
         return Site(server, observer, network, faults)
@@ -191,18 +188,17 @@ class _Run:
         process = Process(world, len(self._programs) + 1, self._rate())
         networks = [site.network for site in self._sites.all]
         calm, cluster = self._regime == "calm", self._cluster_faults is not None
+        versions = packages(world.seed)
         program = Program(
-            world, networks, self._history, process, self._things, calm=calm, far=self._far, cluster=cluster
-        )
+            world, networks, self._history, process, self._things, calm=calm, far=self._far, cluster=cluster,
+            package=world.rng.choice(versions) if len(versions) > 1 else versions[0],
+        )  # fmt: skip
         self._programs.append(program)
         world.note(process.name, "begins")
         rng = world.rng
         most = (5, 8) if self._far else (rng.choice([1, 2, 5]), rng.choice([2, 4, 8]))
         program.begin(most[0] if tasks is None else tasks, most[1])
         return program
-
-    def _no_one(self) -> list[Process]:
-        return []
 
     def _live(self) -> list[Process]:
         return [program.process for program in self._programs if program.process.alive]
@@ -213,10 +209,7 @@ class _Run:
         self._history.crashed(process)
         self._dead.append(process)
         for wire in [wire for wire in self._sites.wires() if wire.process is process]:
-            if half_open:
-                wire.black_hole()
-            else:
-                wire.hang_up()
+            (wire.black_hole if half_open else wire.hang_up)()
         self._again()
 
     def _leave(self, process: Process) -> None:
@@ -310,7 +303,7 @@ class _Run:
 
     def _undoing(self) -> bool:
         """Whether an undo is unanswered, though all is healed: the link it waits for was begun before that."""
-        for session in list(_sessions.values()):
+        for session in [one for of in packages(self._world.seed) for one in of._grantors.session._sessions.values()]:
             process = next((process for process in self._live() if process.loop is session.context.loop), None)
             for release in session.context.undos.under_way.values() if process is not None else ():
                 if process is not None and process.boottime() < release.begun + release._request.terms.ttl:

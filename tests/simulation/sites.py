@@ -34,7 +34,7 @@ class Sites:
         self.all = sites
         history.look = self.look
         history.sane = lambda: self.sane
-        history.free_since = sites[0].observer.free_since
+        history.free_since, history.started = sites[0].observer.free_since, sites[0].observer.started
 
     @property
     def sane(self) -> bool:

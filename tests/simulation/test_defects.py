@@ -14,6 +14,7 @@ from tests.support.garden import Garden, NotThere, markers
 
 SELDOM_MET = {
     "late-grant-not-released", "names-in-any-order", "parts-kept-after-failing", "renewal-from-the-reply",
+    "cancelled-call-uses-a-start", "start-has-no-time-to-be-late",
 }  # fmt: skip
 """What takes so many seeds that ten seconds of a processor go by. Tests of units find most of it as well."""
 

@@ -6,14 +6,11 @@ from typing import Any, final
 
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lock, MultiLock, Redlock, RLock, RWLock, Semaphore
+import aiolocks
 from aiolocks._core.keys import Keys
-from aiolocks._primitives.hierarchy import HierarchicalMode
-from aiolocks._primitives.rwlock import RWLockMode
-from tests.support.kinds import complete, kinds_where
+from tests.support.kinds import EVERY_KIND, complete, kinds_where
 
-Primitive = Lock | RLock | Semaphore | MultiLock | Redlock | RWLockMode | HierarchicalMode
-"""Whatever can be acquired."""
+_CLASSES = {kind.name: kind.class_name for kind in EVERY_KIND}
 
 _SHARES = complete(
     {"lock": 3, "semaphore": 2, "rlock": 1, "rwlock": 2, "multilock": 1, "hierarchy": 1, "redlock": 1}, kinds_where()
@@ -21,6 +18,8 @@ _SHARES = complete(
 
 KINDS = tuple(kind for kind, share in _SHARES.items() for _ in range(share))
 """What a run draws from, as often as it is to draw each. Seeds that once failed count on this order."""
+
+MARKED_KINDS = (*KINDS, "rate", "rate")  # from seed `MARKED` on
 
 FIRST_KINDS = ("lock", "lock", "semaphore")
 """Those whose scripts the others share or grew from: enough where a defect in the engine is looked for."""
@@ -32,7 +31,7 @@ _MEMBERS = ("", "-b", "-c", "-d")
 @final
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What is fought over. *limit*: a semaphore's permits; a multilock's names to choose from; else 1."""
+    """What is fought over. *limit*: a semaphore's permits; a rate's starts in *ttl*; a multilock's names; else 1."""
 
     kind: str
     name: str
@@ -63,40 +62,35 @@ class Thing:
     @classmethod
     def drawn(cls, rng: random.Random, kinds: tuple[str, ...], name: str, ttls: list[float]) -> "Thing":
         kind, ttl = rng.choice(kinds), rng.choice(ttls)
-        limits = {"semaphore": [1, 2, 3, 5], "multilock": [2, 3, 4]}.get(kind)
-        return cls(kind, name, ttl, rng.choice(limits) if limits else 1)
+        limits = {"semaphore": [1, 2, 3, 5], "multilock": [2, 3, 4], "rate": [1, 2, 3, 5]}.get(kind)
+        longest = 2.0 if kind == "rate" else ttl  # each waiter may have to wait for a window
+        return cls(kind, name, min(ttl, longest), rng.choice(limits) if limits else 1)
 
-    def make(self, clients: list[Redis], rng: random.Random, options: dict[str, Any]) -> Primitive:
-        """Return a way to have the thing, or a part of it if there are several; all *clients* vote on a redlock."""
-        client = clients[0]
-        if self.kind == "lock":
-            return Lock(client, self.name, **options)
-        if self.kind == "redlock":
-            return Redlock(clients, self.name, **options)
-        if self.kind == "rlock":
-            return RLock(client, self.name, **options)
-        if self.kind == "rwlock":
-            rw = RWLock(client, self.name, **options)
-            return rng.choices([rw.read, rw.write, rw.upgradeable], [5, 3, 2])[0]
+    def make(self, clients: list[Redis], rng: random.Random, options: dict[str, Any], package: Any = aiolocks) -> Any:
+        """Return a way to have the thing, or a part of it if there are several, in one version of the library."""
+        name: Any = self.name
         if self.kind == "multilock":
-            return MultiLock(client, rng.sample(self.names, rng.randint(1, self.limit)), **options)
-        if self.kind == "hierarchy":
-            path = HierarchicalLock(client, rng.choice(self.names), **options)
-            return rng.choice([path.read, path.write])
-        assert self.kind == "semaphore", f"no way to make a {self.kind}"
-        limit = options.pop("limit", self.limit)
-        return Semaphore(client, self.name, limit, **options)
+            name = rng.sample(self.names, rng.randint(1, self.limit))
+        elif self.kind == "hierarchy":
+            name = rng.choice(self.names)
+        made = self._made(clients, name, options, package)
+        if self.kind == "rwlock":
+            return rng.choices([made.read, made.write, made.upgradeable], [5, 3, 2])[0]
+        return rng.choice([made.read, made.write]) if self.kind == "hierarchy" else made
 
-    def eval(self, clients: list[Redis], ttl: float) -> list[Primitive]:
+    def eval(self, clients: list[Redis], ttl: float) -> list[Any]:
         """Return ways to have all of it, to be tried one after the other."""
-        client = clients[0]
-        if self.kind == "rwlock":
-            return [RWLock(client, self.name, ttl=ttl).write]
-        if self.kind == "multilock":
-            return [MultiLock(client, self.names, ttl=ttl)]
-        if self.kind == "hierarchy":
-            return [HierarchicalLock(client, self.name + level, ttl=ttl).write for level in ("/a/1", "")]
-        return [self.make(clients, random.Random(0), {"ttl": ttl})]
+        levels = ("/a/1", "") if self.kind == "hierarchy" else ("",)
+        names = [self.names] if self.kind == "multilock" else [self.name + level for level in levels]
+        made = [self._made(clients, name, {"ttl": ttl}, aiolocks) for name in names]
+        return [one.write if self.kind in ("rwlock", "hierarchy") else one for one in made]
+
+    def _made(self, clients: list[Redis], name: Any, options: dict[str, Any], package: Any) -> Any:
+        """Return the primitive; all *clients* vote on a redlock."""
+        limit = [options.pop("limit", self.limit)] if self.kind in ("semaphore", "rate") else []
+        return getattr(package, _CLASSES[self.kind])(
+            clients if self.kind == "redlock" else clients[0], name, *limit, **options
+        )
 
     def written_under(self, base: str, rng: random.Random) -> str:
         """Return a resource that whoever holds *base* alone may write to: of a path also one below it."""

@@ -13,16 +13,18 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, QuorumError, RLock
-from aiolocks._core.answers import REPLY_TIMEOUT, NotNowError
+import aiolocks
+from aiolocks import Lease
+from aiolocks._core.answers import REPLY_TIMEOUT
 from aiolocks._core.modes import EXCLUSIVE, UPGRADEABLE
 from aiolocks._engine.lease import state_of
+from aiolocks.events import Event
 
 from .connection import SimulatedConnection, cluster_client
 from .history import History, parts_of
 from .network import Network
 from .process import Process
-from .things import Primitive, Thing
+from .things import Thing
 from .world import World
 
 LONGEST_BODY = 3.0
@@ -31,7 +33,7 @@ LONG_ENOUGH = 0.5
 """Seconds of a timeout in which what is free can be had over any network without faults."""
 
 MARKED = 2**40
-"""From this seed on, programs also revoke leases, hand them off and adopt them, and some have a `min_hold`."""
+"""From this seed on, programs also revoke leases, hand off, adopt and have a `min_hold`, and start under a rate."""
 
 _UNREACHABLE = (RedisConnectionError, RedisTimeoutError)
 
@@ -42,10 +44,11 @@ class Program:
 
     def __init__(
         self, world: World, networks: list[Network], history: History, process: Process, things: list[Thing],
-        *, calm: bool, far: bool, cluster: bool = False,
+        *, calm: bool, far: bool, cluster: bool = False, package: Any = aiolocks,
     ) -> None:  # fmt: skip
         self._world = world
         self._history = history
+        self._package = package
         self.process = process
         self._things = things
         self._rng = world.rng
@@ -81,6 +84,9 @@ class Program:
 
     async def visit(self, thing: Thing) -> None:
         """Take *thing* once and let it go: whoever comes new after all faults must get it."""
+        if thing.kind == "rate":
+            await self._begin(thing, self._make(thing, {}), 1)
+            return
         self._patience = 2.0  # a lease shorter than its messages' way is never had
         for primitive in thing.eval(self.clients, thing.ttl * self._patience):
             lease = await self.insist(primitive)
@@ -88,10 +94,11 @@ class Program:
                 self._history.acquired(self.process, lease, self._history.now_ns())
                 self._history.ended(self.process, lease)
 
-    async def insist(self, primitive: Primitive) -> Lease:
-        while True:
-            with contextlib.suppress(QuorumError):  # servers that are far away miss the time for a vote now and then
-                return await primitive.acquire()
+    async def insist(self, primitive: Any) -> Lease:
+        while True:  # servers that are far away miss the time for a vote now and then
+            with contextlib.suppress(aiolocks.QuorumError):
+                lease: Lease = await primitive.acquire()
+                return lease
 
     async def _task(self, operations: int) -> None:
         for _ in range(operations):
@@ -113,6 +120,8 @@ class Program:
         if self._marks:
             way = rng.choices([way, self._revoke, self._adopt], [16, 1, 2])[0]
             options["min_hold"] = rng.choice([0, 0, 0.05, 0.3])
+        if thing.kind == "rate":
+            way = self._start
         permits = rng.choice([1, 1, 2, thing.limit, thing.limit + 1]) if thing.kind == "semaphore" else 1
         cancelled_after = rng.choice([0.001, 0.01, 0.1, 1.0]) * rng.random() if rng.random() < 0.25 else None
         scope = asyncio.timeout(cancelled_after)
@@ -131,18 +140,20 @@ class Program:
 
     def _expect(self, error: Exception) -> None:
         """Note an error that the public contract names; anything else is a violation."""
-        if isinstance(error, NotNowError) and not str(error).startswith(("MOVED", "ASK")):
+        of, not_now = self._package, self._package._core.answers.NotNowError
+        expected = (of.AcquireTimeoutError, of.LimitMismatchError, *_UNREACHABLE, of.LeaseLostError, of.QuorumError)
+        if isinstance(error, not_now) and not str(error).startswith(("MOVED", "ASK")):
             self._world.meet("raised as Redis cannot run it just now", self.process.name)
-        elif isinstance(error, (AcquireTimeoutError, LimitMismatchError, *_UNREACHABLE, LeaseLostError, QuorumError)):
+        elif isinstance(error, expected):
             self._world.meet(f"raised {type(error).__name__}", self.process.name)
         else:
             self._world.violate(f"{self.process.name}: unexpected {error!r}")
 
-    def _make(self, thing: Thing, options: dict[str, Any]) -> Primitive:
-        options["ttl"] = thing.ttl * self._patience
+    def _make(self, thing: Thing, options: dict[str, Any]) -> Any:
+        options = {"per": thing.ttl} if thing.kind == "rate" else options | {"ttl": thing.ttl * self._patience}
         if thing.kind == "semaphore":
             options["limit"] = thing.limit + self._more
-        return thing.make(self.clients, self._rng, options)
+        return thing.make(self.clients, self._rng, options, self._package)
 
     def _timeout(self) -> float | None:
         return self._rng.choice([None, None, 0.0, 0.05, 0.5, 3.0])
@@ -201,10 +212,7 @@ class Program:
             await self._work(thing, lease)
         finally:
             self._history.ended(self.process, lease)
-            if self._rng.random() < 0.5:
-                await lease.release()
-            else:
-                await self._release_by_name(primitive, lease)
+            await (lease.release() if self._rng.random() < 0.5 else self._release_by_name(primitive, lease))
 
     async def _release_by_name(self, primitive: Any, lease: Lease) -> None:
         try:
@@ -224,20 +232,37 @@ class Program:
         if thing.kind == "semaphore":
             await primitive.resize(self._rng.choice([1, thing.limit, thing.limit, thing.limit + 2]))
 
-    async def _timed(self, thing: Thing, acquire: Callable[[], Awaitable[Lease]], timeout: float | None) -> Lease:
+    async def _start(self, thing: Thing, primitive: Any, permits: int) -> None:
+        """Begin what a rate limits, some times in a row; few ask once only."""
+        for _ in range(self._rng.choice([1, 2, 5])):
+            await self._begin(thing, primitive, self._rng.choice([1, 1, thing.limit]), self._timeout())
+
+    async def _begin(self, thing: Thing, limiter: Any, cost: int, timeout: float | None = None) -> None:
+        heard: list[tuple[Any, Event]] = []
+        stop = self._package._core.events.on_event(lambda event: heard.append((asyncio.current_task(), event)))
+        try:
+            await self._timed(thing, partial(limiter.acquire, cost=cost, timeout=timeout), timeout)
+        finally:
+            stop()
+        if self.process.alive:
+            self._world.meet("starts under a rate", self.process.name)
+            mine = [event for task, event in heard if task is asyncio.current_task() and event.kind == "acquired"]
+            self._history.started(thing, mine[-1].fencing_token, cost)
+
+    async def _timed(self, thing: Thing, acquire: Callable[[], Awaitable[Any]], timeout: float | None) -> Any:
         """Acquire, and see that the caller's patience is respected. Whoever waits is counted meanwhile."""
         process, begun, awake_at = self.process, self.process.monotonic(), self.process.boottime()
         stops, asked = process.stops, self._history.now_ns()
         self.waiting[thing.base] += timeout is None
         try:
             return await acquire()
-        except AcquireTimeoutError:
+        except self._package.AcquireTimeoutError:
             # Under faults it may never have been heard; and to be granted takes some round trips.
             if self._calm and timeout is not None and timeout >= LONG_ENOUGH and not thing.in_parts:
                 self._history.refused(process, thing.base, asked)
             raise
-        except NotNowError:
-            ttl = thing.ttl * self._patience
+        except self._package._core.answers.NotNowError:
+            ttl = thing.ttl * (1 if thing.kind == "rate" else self._patience)
             ridden_out = min(REPLY_TIMEOUT, ttl if timeout is None else min(timeout, ttl)) - 0.3
             if process.boottime() - awake_at < ridden_out:  # a suspended machine rides nothing out
                 self._world.violate(f"I4: {process.name}: an outage was not ridden out")
@@ -266,7 +291,7 @@ class Program:
             elif rng.random() < 0.1:
                 self._write(thing, lease, rng.random() * 2 * thing.ttl)
             if rng.random() < 0.1:
-                with contextlib.suppress(*_UNREACHABLE, NotNowError):
+                with contextlib.suppress(*_UNREACHABLE, self._package._core.answers.NotNowError):
                     await lease.renew(rng.choice([None, thing.ttl / 2, thing.ttl * 2]) if thing.ttl >= 0.2 else None)
             if left <= 0 or (self.closing and left < 0.05):
                 return
@@ -287,7 +312,7 @@ class Program:
     async def _reenter(self, thing: Thing, lease: Lease) -> None:
         """Take what this task holds already, perhaps on other terms: it is the same lease, and there is no waiting."""
         if self._rng.random() < 0.5:
-            async with RLock(self.client, thing.name, ttl=thing.ttl) as again:
+            async with self._package.RLock(self.client, thing.name, ttl=thing.ttl) as again:
                 self._world.meet("re-entries within a block", self.process.name)
                 same = (again.token, again.fencing_token) == (lease.token, lease.fencing_token)
                 if not same and not (self._marks and lease.lost):

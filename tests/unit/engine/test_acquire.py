@@ -16,10 +16,11 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LimitMismatchError, Lock
 from aiolocks._core.options import Duration, Unset
 from aiolocks._core.timing import deadline
 from aiolocks._engine.acquire import Acquisition, timed_out
+from aiolocks._engine.block import Block
 from aiolocks._engine.context import Grantor
 from aiolocks._engine.lease import Hold
 from aiolocks._engine.must_await import Acquiring
@@ -93,6 +94,11 @@ async def test_a_grant_whose_reply_took_over_half_the_ttl_is_confirmed(confirmat
     async with grantor.hold(ttl=30) as lease:
         assert grantor.times("grant") == [0, 20]
         assert lease.remaining() == pytest.approx(deadline(valid_from, ttl=30) - 20)
+
+
+async def test_a_confirmation_that_is_refused_shows_that_the_lease_is_gone() -> None:
+    with pytest.raises(LimitMismatchError):
+        await ScriptedGrantor(grants=[After(20, 7), LimitMismatchError("", name="a", permits=2, limit=1)]).acquire()
 
 
 async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
@@ -306,6 +312,17 @@ async def test_timeout_while_replicas_are_waited_for_says_so_though_there_was_a_
         await Replicated(stub, 60).asking(5.0).acquire(Lease)
     assert clock() == 5
     assert_nothing_left(stub)
+
+
+async def test_an_acquire_that_is_interrupted_once_granted_stops_no_task_later() -> None:
+    def interrupt(state: object) -> Lease:
+        raise KeyboardInterrupt
+
+    grantor = ScriptedGrantor()
+    with pytest.raises(KeyboardInterrupt):
+        await grantor.asking().acquire(interrupt, block=Block(this_task()))
+    await asyncio.sleep(60)
+    assert_nothing_left(grantor)
 
 
 # Cancellation.

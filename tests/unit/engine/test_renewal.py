@@ -306,6 +306,17 @@ async def beside(stalling: Stalling, grantor: ScriptedGrantor) -> tuple[Lease, W
     return lease, watchdog
 
 
+async def test_a_process_that_stood_still_between_the_grant_and_its_watch_renews_at_once() -> None:
+    lease, watchdog = await beside(Stalling(), grantor := ScriptedGrantor())
+    watchdog.stop_renewing(state_of(lease))
+    watchdog.close()
+    block_loop(26)
+    watchdog.add(state_of(lease), clock() - 26)
+    await asyncio.sleep(0.1)
+    assert len(grantor.times("renew")) == 1
+    assert await lease.release()
+
+
 async def test_while_the_loop_stands_still_nothing_is_renewed_and_soon_after_all_is() -> None:
     stalling, grantor = Stalling(), ScriptedGrantor()
     lease, watchdog = await beside(stalling, grantor)
