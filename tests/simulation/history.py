@@ -66,7 +66,7 @@ class History:
         sane: Whether what is held is held, as the server loses nothing.
         free_since: Returns the true time from which a name has been free.
         started: Called when a caller begins what a rate limits, with the fencing token and the cost of its start.
-        offers: The texts of leases that were handed off, by name.
+        offers: The texts of leases that were handed off, and when the leases were asked for, by name.
     """
 
     def __init__(self, world: World) -> None:
@@ -78,7 +78,7 @@ class History:
         self.sane: Callable[[], bool] = lambda: False
         self.free_since: Callable[[str], float] = lambda base: float("inf")
         self.started: Callable[[Thing, int, int], None] = lambda *_: None
-        self.offers: dict[str, list[str]] = defaultdict(list)
+        self.offers: dict[str, list[tuple[str, int]]] = defaultdict(list)
         self._open: dict[str, _Open] = {}
         self._accepted: dict[str, int] = {}
 

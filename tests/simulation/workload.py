@@ -185,15 +185,15 @@ class Program:
         acquire = partial(primitive.acquire, timeout=timeout, **self._permits(thing, permits))
         lease = await self._timed(thing, acquire, timeout)
         if self._marks and thing.kind in ("lock", "rlock", "semaphore") and self._rng.random() < 0.2:
-            self._history.offers[thing.name].append(await lease.hand_off())
+            self._history.offers[thing.name].append((await lease.hand_off(), asked))
         else:
             await self._have(thing, primitive, lease, asked)
 
     async def _adopt(self, thing: Thing, primitive: Any, permits: int) -> None:
-        """Go on with the lease that another program has handed off last."""
-        asked = self._history.now_ns()
+        """Go on with the lease that another program has handed off last; it was granted under the limit of then."""
         if offers := self._history.offers[thing.name]:
-            await self._have(thing, primitive, await primitive.adopt(offers.pop()), asked)
+            text, asked = offers.pop()
+            await self._have(thing, primitive, await primitive.adopt(text), asked)
 
     async def _revoke(self, thing: Thing, primitive: Any, permits: int) -> None:
         await primitive.revoke(timeout=self._rng.choice([0.0, 0.5, 2.0]))
