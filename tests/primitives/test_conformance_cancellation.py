@@ -8,7 +8,7 @@ import pytest
 from aiolocks import LeaseLostError
 from tests.support.inside import block_loop
 from tests.support.of_asyncio import and_of_asyncio
-from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make, reached
+from tests.support.primitives import BRIEF, SHORT, WITH_ONE_PLACE, Make, cancelled, reached
 
 LONG = 10
 """Seconds that a body would sleep if nobody stopped it."""
@@ -45,9 +45,7 @@ async def test_a_cancellation_stays_one(make: Make) -> None:
     inside: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(work())
     await reached(inside, task)
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
+    await cancelled(task)
     assert await make().locked() is False
 
 

@@ -15,12 +15,11 @@ from aiolocks import AcquireTimeoutError, Election, Lease, LeaseLostError, Lock,
 from aiolocks.testing import lose
 from tests.support.elections import Leading, running, waiting
 from tests.support.lateness import SLACK, bounded, in_time
+from tests.support.primitives import NOBODY, cancelled
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 NAME = "scheduler"
-NOBODY = Redis(port=1)
-"""A client of a port at which nothing listens."""
 
 
 @pytest.fixture
@@ -101,8 +100,7 @@ async def test_a_candidate_that_returns_at_once_in_a_loop_starves_no_other(elect
     task = asyncio.create_task(again())
     async with running(other, lead), in_time(SLACK * 1):
         await lead.elected()
-    task.cancel()
-    await asyncio.wait([task])
+    await cancelled(task)
 
 
 async def lost_quietly(lease: Lease) -> None:

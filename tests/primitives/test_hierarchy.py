@@ -12,7 +12,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import HierarchicalLock, Lease
 from tests.support.cases import the_rest_slow
-from tests.support.primitives import queued, until
+from tests.support.primitives import cancelled, enter, queued, until
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -93,8 +93,7 @@ async def test_a_task_that_might_wait_for_itself_gets_an_error_instead_of_a_dead
     wanted = getattr(at(inner[1]), inner[0])
     async with getattr(at(outer[1]), outer[0]):
         with pytest.raises(RuntimeError, match="might wait for itself"):
-            async with wanted:
-                pass
+            await enter(wanted)
         assert await wanted.try_acquire() is None
 
 
@@ -109,11 +108,8 @@ async def test_a_task_takes_a_second_path_though_a_waiter_wants_the_first(
     async with getattr(at(outer[1]), outer[0]):
         waiters = [asyncio.create_task(at(path).write.acquire()) for path in (TABLE, ROOT)]
         await until(lambda: two_wait(at))
-        async with getattr(at(inner[1]), inner[0]).hold(timeout=2):
-            pass
-        for waiter in waiters:
-            waiter.cancel()
-        await asyncio.wait(waiters)
+        await enter(getattr(at(inner[1]), inner[0]).hold(timeout=2))
+        await cancelled(*waiters)
 
 
 async def test_a_reader_of_a_row_that_writes_another_waits_for_the_tables_readers_not_for_the_queue(at: At) -> None:
@@ -230,5 +226,4 @@ async def test_a_hierarchical_lock_without_a_mode_cannot_be_acquired(at: At) -> 
     assert not any(hasattr(at(ROW), method) for method in ("acquire", "hold", "release"))
     itself: Any = at(ROW)
     with pytest.raises(TypeError, match=r"enter its \.read or \.write"):
-        async with itself:
-            pass
+        await enter(itself)

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from aiolocks import Lock, LockManager, Semaphore, with_lock
 from aiolocks.testing import FaultProxy
 from tests.support.kinds import complete
-from tests.support.primitives import STEADY, queued, rows_where, until
+from tests.support.primitives import STEADY, enter, queued, rows_where, until
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
@@ -118,13 +118,8 @@ async def holding(redis: Redis, kind: str) -> Any:
 async def test_waits_begun_through_it_end_when_it_is_closed(redis: Redis, kind: str) -> None:
     lease = await holding(redis, kind)
     locks = LockManager(redis)
-
-    async def block() -> None:
-        async with MADE[kind](locks):
-            raise AssertionError("it is held by another")
-
     waiting = [
-        asyncio.create_task(block()),
+        asyncio.create_task(enter(MADE[kind](locks))),
         asyncio.create_task(MADE[kind](locks).acquire()),
         asyncio.create_task(MADE[kind](locks).acquire(timeout=60)),
     ]
@@ -143,8 +138,7 @@ async def test_waits_begun_through_it_end_when_it_is_closed(redis: Redis, kind: 
 async def test_later_calls_through_it_are_errors(redis: Redis, kind: str) -> None:
     locks = LockManager(redis)
     made = MADE[kind](locks)
-    async with made:
-        pass
+    await enter(made)
     await locks.aclose()
     calls: list[Callable[[Any], Awaitable[Any]]] = [
         lambda lock: lock.acquire(), lambda lock: lock.try_acquire(), lambda lock: lock.hold().__aenter__(),
@@ -156,8 +150,7 @@ async def test_later_calls_through_it_are_errors(redis: Redis, kind: str) -> Non
             with pytest.raises(RuntimeError, match="closed"):
                 await call(each)
     with pytest.raises(RuntimeError, match="closed"):
-        async with made:
-            pass
+        await enter(made)
     assert await redis.ping(), "a client of yours is left open"
 
 
@@ -185,12 +178,7 @@ async def test_an_upgrade_that_waits_ends_too_and_its_lease_stays(redis: Redis) 
     locks = LockManager(redis)
     reading = await LockManager(redis).rwlock("orders").read.acquire()
     lease = await locks.rwlock("orders").upgradeable.acquire()
-
-    async def upgraded() -> None:
-        async with lease.upgrade():
-            pass
-
-    waiting = asyncio.create_task(upgraded())
+    waiting = asyncio.create_task(enter(lease.upgrade()))
     await queued(LockManager(redis).rwlock("orders").read, 1)
     await locks.aclose()
     with pytest.raises(RuntimeError, match="closed"):
@@ -231,8 +219,7 @@ async def test_leases_of_a_closed_manager_are_renewed_until_owners_release_them(
 
 async def test_new_callers_of_a_closed_manager_open_no_connection(redis_url: str, redis: Redis) -> None:
     locks = LockManager.from_url(redis_url)
-    async with locks.lock("orders"):
-        pass
+    await enter(locks.lock("orders"))
     await locks.aclose()
     before = set(await open_connections(redis))
     with pytest.raises(RuntimeError, match="closed"):
@@ -294,8 +281,7 @@ async def test_a_turn_that_comes_as_it_is_closed_is_passed_on(redis: Redis) -> N
 @pytest.mark.redis
 async def test_a_wait_for_a_silent_server_ends_when_it_is_closed(proxy: FaultProxy) -> None:
     locks = LockManager.from_url(proxy.url)
-    async with locks.lock("orders"):
-        pass
+    await enter(locks.lock("orders"))
     proxy.black_hole = True
     waiting = asyncio.create_task(locks.lock("orders").acquire())
     await asyncio.sleep(0.1)

@@ -17,7 +17,7 @@ from tests.support.clients import CHOSEN
 from tests.support.clusters import nodes
 from tests.support.inside import session_id, stop_rechecks
 from tests.support.kinds import complete
-from tests.support.primitives import queued, rows_where, until
+from tests.support.primitives import enter, queued, rows_where, until
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.usefixtures("quick_sessions", "no_rechecks")
@@ -130,8 +130,7 @@ def _channels(node: RedisServer, session: str) -> list[bytes]:
 async def test_what_is_free_behind_many_dead_sessions_is_had(client: Redis, kind: str, timeout: float | None) -> None:
     """W7: they must not make one attempt fail."""
     free = KINDS[kind](client)
-    async with free:
-        pass
+    await enter(free)
     await client.zadd(f"{base(kind)}:queue", {f"dead{number}": number + 1 for number in range(DEAD)})
     async with asyncio.timeout(10), free.hold(timeout=timeout):
         pass
@@ -140,8 +139,7 @@ async def test_what_is_free_behind_many_dead_sessions_is_had(client: Redis, kind
 @pytest.mark.parametrize("timeout", [0, None], ids=["one attempt", "waiting"])
 async def test_permits_of_any_number_of_dead_holders_can_be_had_at_once(client: Redis, timeout: float | None) -> None:
     semaphore = Semaphore(client, "a", DEAD)
-    async with semaphore:
-        pass
+    await enter(semaphore)
     key = base("semaphore")
     await client.zadd(key, {f"{number:032}": number + 1 for number in range(DEAD)})
     await client.hset(f"{key}:meta", mapping={f"{number:032}": f"1 {number + 1}" for number in range(DEAD)})

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, MultiLock, RLock, RWLock
 from tests.support.lateness import SLACK, assert_within, measured_lag
-from tests.support.primitives import Make, Row, as_a_stranger, exclusive_rows, free, limited_rows, queued
+from tests.support.primitives import Make, Row, as_a_stranger, enter, exclusive_rows, free, limited_rows, queued
 from tests.support.virtual import clock
 
 MIN = 1.0
@@ -87,8 +87,7 @@ async def test_statistics_count_no_holder_of_a_kept_name_and_say_until_when_it_i
 
 @exclusive_rows
 async def test_a_holder_that_does_not_wait_for_its_release_keeps_the_name_for_min_hold_too(make: Make) -> None:
-    async with make(min_hold=MIN, wait_release=False):
-        pass
+    await enter(make(min_hold=MIN, wait_release=False))
     assert await as_a_stranger(make().try_acquire()) is None
     await over(make)
 
@@ -122,8 +121,7 @@ async def test_several_names_of_which_one_was_busy_keep_nothing(client: Redis, q
 
 
 async def test_a_name_kept_among_several_is_not_held_by_any_holder(client: Redis, quick_sessions: None) -> None:
-    async with MultiLock(client, ["a"], min_hold=60):
-        pass
+    await enter(MultiLock(client, ["a"], min_hold=60))
     async with MultiLock(client, ["b"]):
         now = await MultiLock(client, ["a", "b"]).statistics()
         assert (now.permits, now.holders) == (1, 1)
@@ -136,8 +134,7 @@ async def test_a_name_kept_among_several_is_not_held_by_any_holder(client: Redis
 async def test_an_upgrade_ends_at_once(client: Redis, quick_sessions: None) -> None:
     rw = RWLock(client, "catalogue", min_hold=MIN)
     async with rw.upgradeable as lease:
-        async with lease.upgrade():
-            pass
+        await enter(lease.upgrade())
         reading = await as_a_stranger(RWLock(client, "catalogue").read.acquire(timeout=MIN / 2))
         await reading.release()
     assert await rw.write.try_acquire() is None
@@ -147,8 +144,7 @@ async def test_an_upgrade_ends_at_once(client: Redis, quick_sessions: None) -> N
 async def test_the_last_of_several_holds_counts(client: Redis, quick_sessions: None) -> None:
     lock = RLock(client, "orders", min_hold=MIN)
     async with lock as lease:
-        async with lock:
-            pass
+        await enter(lock)
         assert lease.held
         assert await lease.renew()
     assert await as_a_stranger(lock.try_acquire()) is None

@@ -13,7 +13,7 @@ import aiolocks
 from aiolocks import AcquireTimeoutError, HierarchicalLock, Lease, Lock, LockManager, MultiLock, Once, Redlock, RWLock
 from tests.support.heard import hearing
 from tests.support.inside import record_sent
-from tests.support.primitives import Make, as_a_stranger, every_row, exclusive_rows, queued
+from tests.support.primitives import Make, as_a_stranger, cancelled, enter, every_row, exclusive_rows, queued
 
 KNOWN_AFTER = 0.65
 """Seconds after which a lease or wait of half a second is known."""
@@ -80,9 +80,7 @@ async def test_waiters_are_known_by_their_notes_and_positions(make: Make) -> Non
     await asyncio.sleep(KNOWN_AFTER)
     found = await lock.waiters()
     assert [(one.position, one.note) for one in found] == [(number, f"caller {number}") for number in range(3)]
-    for task in waiting:
-        task.cancel()
-    await asyncio.wait(waiting)
+    await cancelled(*waiting)
     for lease in leases:
         await lease.release()
 
@@ -101,9 +99,7 @@ async def test_a_position_counts_all_who_wait_for_the_name(client: Redis) -> Non
         assert [one.position for one in await rw.write.waiters()] == [0, 1, 2]
         found = await HierarchicalLock(client, "shop/orders/42").read.waiters()
         assert [(one.position, one.mode) for one in found] == [(1, "write")], "the others wait to go further down"
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
+        await cancelled(*waiting)
 
 
 async def test_a_manager_has_a_note_for_all_and_a_call_another(client: Redis) -> None:
@@ -192,8 +188,7 @@ async def test_events_carry_the_note_of_the_moment(client: Redis) -> None:
             with pytest.raises(AcquireTimeoutError):
                 await as_a_stranger(Lock(client, "a", note="other").acquire(timeout=0.1))
             await lease.note("second")
-        async with Lock(client, "b"):
-            pass
+        await enter(Lock(client, "b"))
     assert [(event.kind, event.note) for event in heard] == [
         ("acquired", "first"), ("waiting", "other"), ("timed_out", "other"), ("released", "second"),
         ("acquired", None), ("released", None),
@@ -264,11 +259,9 @@ async def test_of_a_path_only_what_is_in_the_way_of_it_is_meant(client: Redis) -
 
 async def test_a_wait_that_ends_before_its_time_is_asked_about_by_no_one(client: Redis) -> None:
     lock = Lock(client, "a", ttl=5)
-    async with lock:
-        pass
+    await enter(lock)
     sent = record_sent(client, "aiolocks:lock:{a}")
-    async with lock.hold(timeout=5):
-        pass
+    await enter(lock.hold(timeout=5))
     assert len(sent) == 2
     async with Lock(client, "a", ttl=60):
         full = as_a_stranger(lock.acquire(timeout=5, max_waiting=0))

@@ -8,7 +8,6 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -21,13 +20,12 @@ import aiolocks
 from aiolocks import AcquireTimeoutError, LeaseLostError, LockManager, Once, OnceFailedError, OutcomeMismatchError
 from tests.support import network
 from tests.support.heard import hearing
-from tests.support.primitives import SOON, until
+from tests.support.primitives import NOBODY, SOON, cancelled, until
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
 NAME = "rates"
 KEPT = f"aiolocks:once:{{{NAME}}}:kept"
-NOBODY = Redis(port=1)
 
 
 class Work:
@@ -186,10 +184,7 @@ async def test_the_first_caller_is_cancelled_and_nothing_changes_for_the_others(
 
 async def leave_by_cancel(run: Awaitable[Any], work: Work) -> None:
     (task,) = await begun(run, work)
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-    assert task.cancelled()
+    await cancelled(task)
 
 
 async def leave_by_timeout(run: Awaitable[Any], work: Work) -> None:
@@ -239,9 +234,7 @@ async def test_a_function_that_swallows_its_cancellation_is_cancelled_again_with
     while stubborn < 1:
         await asyncio.sleep(0)
     assert not caller.done()
-    caller.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await caller
+    await cancelled(caller)
     await until(once.outcome)
 
 

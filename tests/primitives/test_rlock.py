@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, RLock
 from tests.support.lateness import SLACK, in_time
-from tests.support.primitives import SOON, as_a_stranger, queued, scripts_run
+from tests.support.primitives import SOON, as_a_stranger, enter, queued, scripts_run
 from tests.support.virtual import clock
 
 LONG = 1.5
@@ -47,8 +47,7 @@ async def test_taking_it_again_and_letting_go_of_it_asks_nothing_of_the_server(r
     async with lock:
         before = await scripts_run(redis)
         for _ in range(10):
-            async with lock:
-                pass
+            await enter(lock)
             assert await (await lock.acquire()).release() is True
         assert await scripts_run(redis) == before
 
@@ -175,8 +174,7 @@ async def test_a_child_started_before_or_with_its_own_context_waits_like_any_oth
 
     async def work() -> None:
         await held.wait()
-        async with lock:
-            pass
+        await enter(lock)
 
     async def start() -> None:
         async with RLock(client, "customers"):

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, LockManager, RWLock
-from tests.support.primitives import SHORT, STEADY, queued
+from tests.support.primitives import SHORT, STEADY, enter, queued
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -59,8 +59,7 @@ async def test_a_task_inside_that_enters_again_gets_an_error_at_once(rw: RWLock,
     """Even reading within reading: a writer that came between would wait for the one, and the other for it."""
     async with getattr(rw, outer):
         with pytest.raises(RuntimeError, match="would wait for itself"):
-            async with getattr(rw, inner):
-                pass
+            await enter(getattr(rw, inner))
         assert await getattr(rw, inner).try_acquire() is None
 
 
@@ -68,8 +67,7 @@ async def test_a_readers_writer_lock_without_a_mode_cannot_be_acquired(rw: RWLoc
     assert not any(hasattr(rw, method) for method in ("acquire", "hold", "release"))
     itself: Any = rw
     with pytest.raises(TypeError, match=r"enter its \.read, \.write or \.upgradeable"):
-        async with itself:
-            pass
+        await enter(itself)
 
 
 async def test_an_upgrade_is_alone_and_then_reads_beside_readers_again(rw: RWLock) -> None:
@@ -106,13 +104,11 @@ async def test_an_upgrade_that_waits_too_long_leaves_the_lease_as_it_was(rw: RWL
     reader = await rw.read.acquire()
     async with rw.upgradeable as lease:
         with pytest.raises(AcquireTimeoutError):
-            async with lease.upgrade(timeout=timeout):
-                pass
+            await enter(lease.upgrade(timeout=timeout))
         assert lease.held
         assert (await rw.read.statistics()).waiting == 0
         await reader.release()
-        async with lease.upgrade(timeout=timeout and 5):
-            pass
+        await enter(lease.upgrade(timeout=timeout and 5))
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "flag"])
@@ -122,8 +118,7 @@ async def test_a_lease_that_is_lost_while_its_upgrade_waits_is_a_lease_lost_erro
     with pytest.raises(LeaseLostError):
         async with rw.upgradeable as lease:
             asyncio.get_running_loop().call_later(0.05, lambda: asyncio.ensure_future(take_away(rw, client, lease)))
-            async with lease.upgrade(timeout=10):
-                pass
+            await enter(lease.upgrade(timeout=10))
     await queued(rw.read, 0)
     await reader.release()
 
@@ -154,8 +149,7 @@ async def test_what_cannot_change_its_mode_gets_an_error_instead_of_a_deadlock(r
             await lease.downgrade()
     async with rw.upgradeable as lease, lease.upgrade() as alone:
         with pytest.raises(RuntimeError, match="would wait for itself"):
-            async with lease.upgrade():
-                pass
+            await enter(lease.upgrade())
         with pytest.raises(RuntimeError, match="exclusive already"):
             alone.upgrade()
         with pytest.raises(RuntimeError, match="leaving its block"):
@@ -206,5 +200,4 @@ async def test_a_task_that_went_on_as_reader_is_still_inside(rw: RWLock) -> None
         await lease.downgrade()
         with pytest.raises(RuntimeError, match="would wait for itself"):
             await rw.write.acquire()
-    async with rw.write:
-        pass
+    await enter(rw.write)

@@ -14,7 +14,7 @@ from aiolocks.events import Event
 from aiolocks.testing import FaultProxy
 from tests.support.heard import hearing
 from tests.support.lateness import SLACK, in_time
-from tests.support.primitives import STEADY, queued, until
+from tests.support.primitives import STEADY, enter, queued, until
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -59,10 +59,8 @@ async def test_a_higher_limit_is_handed_to_waiters_at_once(client: Redis, strang
 
 async def test_a_process_declares_its_limit_once(client: Redis, stranger: Redis) -> None:
     """Or each of its requests would take back what a newer deployment or `resize` has put in force."""
-    async with Semaphore(client, "scraper", 1):
-        pass
-    async with Semaphore(stranger, "scraper", 2):
-        pass
+    await enter(Semaphore(client, "scraper", 1))
+    await enter(Semaphore(stranger, "scraper", 2))
     async with Semaphore(client, "scraper", 1):
         assert (await Semaphore(client, "scraper", 1).statistics()).limit == 2
 
@@ -104,8 +102,7 @@ async def test_a_queued_request_is_refused_if_the_limit_gets_smaller(client: Red
 async def test_a_declaration_that_was_lost_on_its_way_is_made_by_the_next_request(
     proxy: FaultProxy, redis: Redis
 ) -> None:
-    async with Semaphore(redis, "scraper", 3):
-        pass
+    await enter(Semaphore(redis, "scraper", 3))
     async with Redis.from_url(proxy.url) as client:
 
         def swallow(request: bytes) -> None:
@@ -205,5 +202,4 @@ async def test_without_a_limit_it_is_an_error_where_none_was_ever_declared(clien
 async def test_without_a_limit_it_may_be_resized(client: Redis) -> None:
     anyones = Semaphore(client, "scraper", None)
     await anyones.resize(3, pin=True)
-    async with anyones.hold(permits=3):
-        pass
+    await enter(anyones.hold(permits=3))

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support.clients import CHOSEN, PASSWORD, chosen_client, documented_ri
 from tests.support.inside import tracked_of
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.network import until_exists
-from tests.support.primitives import Row, as_a_stranger, rows_where, until
+from tests.support.primitives import Row, as_a_stranger, enter, rows_where, until
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -77,14 +78,15 @@ async def tracked(client: Any) -> None:
     await network.until(lambda: (state := tracked_of(client)) is not None and state.settled)
 
 
-async def stopped_after(lock: Any, take_away: Callable[[], Awaitable[object]]) -> float:
-    """Return how soon the body of a block is stopped, in seconds net of what the loop is late."""
+async def stopped_after(lock: Any, *steps: Callable[[], Awaitable[object]]) -> float:
+    """Return how soon *steps* stop the body of a block, in seconds net of what the loop is late."""
     stopped_at = 0.0
     async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
             async with asyncio.timeout(8), lock:
                 taken_at = time.monotonic()
-                await take_away()
+                for step in steps:
+                    await step()
                 try:
                     await asyncio.sleep(60)
                 finally:
@@ -95,16 +97,13 @@ async def stopped_after(lock: Any, take_away: Callable[[], Awaitable[object]]) -
 @each
 @pytest.mark.parametrize("take_away", [delete, flush, take_over, overwrite])
 async def test_the_body_is_stopped_at_once(client: Redis, redis: Redis, row: Row, take_away: Any) -> None:
-    async def when_tracked() -> None:
-        await tracked(client)
-        await take_away(redis, KEYS[row.id])
-
+    settled, taken = partial(tracked, client), partial(take_away, redis, KEYS[row.id])
     for watchdog in ("task", "thread"):
-        assert await stopped_after(row.make(client, "orders", track=True, watchdog=watchdog), when_tracked) < 1
+        assert await stopped_after(row.make(client, "orders", track=True, watchdog=watchdog), settled, taken) < 1
         await redis.delete(KEYS[row.id])
     async with row.make(client, "others", track=True, on_lost="flag"):  # the link is there
         await tracked(client)
-        took = await stopped_after(row.make(client, "orders", track=True), lambda: take_away(redis, KEYS[row.id]))
+        took = await stopped_after(row.make(client, "orders", track=True), taken)
         assert_within(took, PROMISED * SLACK)
     await redis.delete(KEYS[row.id])
 
@@ -149,12 +148,11 @@ async def test_an_evicted_lock_is_lost_at_once(servers: Callable[..., RedisServe
     async with Redis.from_url(server.url) as client, Redis.from_url(server.tcp_url) as operator:
 
         async def evict() -> None:
-            await tracked(client)
             await operator.config_set("maxmemory", 1)
             await until(lambda: gone(operator))
             await operator.config_set("maxmemory", 0)
 
-        assert await stopped_after(Lock(client, "orders", track=True), evict) < 1
+        assert await stopped_after(Lock(client, "orders", track=True), partial(tracked, client), evict) < 1
 
 
 async def gone(redis: Redis) -> bool:
@@ -187,23 +185,10 @@ async def test_renewals_and_writes_that_change_nothing_are_hints_that_stop_no_ho
 async def test_after_a_cut_a_lease_is_tracked_again_and_a_loss_meanwhile_is_found(
     one_server: RedisServer, client: Redis, redis: Redis
 ) -> None:
-    async def cut() -> None:
-        await tracked(client)
-        await kill_trackers(redis)
-
-    async def between() -> None:
-        await tracked(client)
-        await kill_trackers(redis)
-        await delete(redis, KEYS["lock"])
-
-    async def after() -> None:
-        await cut()
-        await until(lambda: trackers(redis))
-        await tracked(client)
-        await delete(redis, KEYS["lock"])
-
-    for take_away in (between, after):
-        assert_within(await stopped_after(Lock(client, "orders", track=True), take_away), SLACK * 0.5)
+    settled, cut, taken = partial(tracked, client), partial(kill_trackers, redis), partial(delete, redis, KEYS["lock"])
+    again = partial(until, lambda: trackers(redis))
+    for steps in ((settled, cut, taken), (settled, cut, again, settled, taken)):
+        assert_within(await stopped_after(Lock(client, "orders", track=True), *steps), SLACK * 0.5)
 
 
 async def trackers(redis: Redis) -> list[Any]:
@@ -220,8 +205,7 @@ async def test_the_connection_is_there_while_it_is_needed_and_for_a_second_more(
     one_server: RedisServer, client: Redis, redis: Redis
 ) -> None:
     async with Lock(client, "another"):
-        async with Lock(client, "short", track=True):
-            pass
+        await enter(Lock(client, "short", track=True))
         async with Lock(client, "orders", track=True):
             await tracked(client)
             assert len(await trackers(redis)) == 1
@@ -254,14 +238,8 @@ async def test_a_writer_that_goes_on_as_a_reader_is_not_tracked_any_more(client:
         await lease.downgrade()
         for _ in range(3):
             await as_a_stranger(enter(rw.read))
-
         await network.until(lambda: (now := tracked_of(client)) is not None and now.keys == 0)
         assert lease.held
-
-
-async def enter(lock: Any) -> None:
-    async with lock:
-        pass
 
 
 async def test_while_it_waits_for_one_of_several_names_the_others_are_tracked(client: Redis, redis: Redis) -> None:
@@ -299,12 +277,8 @@ async def test_tracking_works_with_that_one_right_besides_the_readmes(
     one_server: RedisServer, redis: Redis, quick_sessions: None, row: Row, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with a_user(one_server, "+client|tracking") as client:
-
-        async def when_tracked() -> None:
-            await tracked(client)
-            await delete(redis, KEYS[row.id])
-
-        assert await stopped_after(row.make(client, "orders", track=True), when_tracked) < 1
+        settled, taken = partial(tracked, client), partial(delete, redis, KEYS[row.id])
+        assert await stopped_after(row.make(client, "orders", track=True), settled, taken) < 1
     (loss,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "gone from the server" in loss
 

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from aiolocks import LockError, LockManager, VersionConflictError, Versioned
 from tests.support.clients import client_at
+from tests.support.primitives import NOBODY
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -105,9 +106,6 @@ async def test_the_manager_makes_one_with_its_prefix(client: Redis) -> None:
     await LockManager(client, ttl=5, prefix="app:").versioned(KEY, expire=5).update(one_more)
     assert {key.split(b":")[0] async for key in client.scan_iter()} == {b"test", b"app"}
     await client.flushdb()
-
-
-NOBODY = Redis(port=1)
 
 
 async def test_a_bad_option_client_or_key_is_an_error_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolocks import HierarchicalLock, Lock, LockManager, Redlock, RLock, RWLock, Semaphore
-from tests.support.primitives import STEADY, Make, as_a_stranger, queued, until
+from tests.support.primitives import STEADY, Make, as_a_stranger, cancelled, queued, until
 
 LONGEST_TEXT = 100
 """Characters of a host's, a holder's and a task's name that are shown."""
@@ -57,9 +57,7 @@ async def test_waiters_are_listed_in_the_order_of_their_requests(make: Make) -> 
     assert second.since is not None
     assert first.since < second.since
     assert 0 <= second.waiting <= first.waiting < 60
-    for task in waiting:
-        task.cancel()
-    await asyncio.wait(waiting)
+    await cancelled(*waiting)
     for lease in leases:
         await lease.release()
     assert await lock.waiters() == ()
@@ -148,9 +146,7 @@ async def test_more_holders_and_waiters_than_one_script_tells_of_are_told_in_par
     assert sorted(holder.fencing_token for holder in held) == sorted(lease.fencing_token for lease in leases)
     assert len(awaited) == 1100
     assert {(one.host, one.pid) for one in held} | {(one.host, one.pid) for one in awaited} == {HERE}
-    for task in waiting:
-        task.cancel()
-    await asyncio.wait(waiting)
+    await cancelled(*waiting)
     await asyncio.gather(*(lease.release() for lease in leases))
 
 

@@ -12,11 +12,9 @@ from redis.asyncio import Redis
 import aiolocks
 from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, RLock, RWLock, Semaphore, Versioned, with_lock
 from tests.support.kinds import complete, kinds_where
-from tests.support.primitives import Make
+from tests.support.primitives import NOBODY, Make
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
-
-NOBODY = Redis(port=1)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,9 @@ from tests.support.lateness import bounded
 from tests.support.virtual import clock
 
 T = TypeVar("T")
+
+NOBODY = Redis(port=1)
+"""A client of a port at which nothing listens."""
 
 SHORT = 0.6
 """Seconds of a TTL that lapses, or is seen to be lost, within a second. A busy machine may fail to renew it."""
@@ -251,6 +255,20 @@ class Make:
 def as_a_stranger(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     """Run *coroutine* in a task that knows nothing of what this one holds."""
     return asyncio.create_task(coroutine, context=Context())
+
+
+async def enter(block: AbstractAsyncContextManager[object]) -> None:
+    """Enter a block, and leave it at once."""
+    async with block:
+        pass
+
+
+async def cancelled(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel *tasks*, wait until they have ended, and check that each was cancelled."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
 
 
 async def reached(point: "asyncio.Future[T]", by: "asyncio.Task[Any]") -> T:

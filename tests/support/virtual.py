@@ -4,7 +4,8 @@ A plugin, which the root conftest registers. The same promises are kept in real 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -44,3 +45,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 def clock() -> float:
     return asyncio.get_running_loop().time()
+
+
+def gaps(times: Iterable[float]) -> list[float]:
+    return [round(later - sooner, 6) for sooner, later in pairwise(times)]

@@ -21,6 +21,7 @@ from aiolocks._core import hints
 from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, complete, kinds_where
+from tests.support.primitives import NOBODY
 
 WORKS = ""
 OWN = "Python says it in its own words"
@@ -141,9 +142,6 @@ INSTINCT = {
     "@aiolocks.with_lock(redis)\nasync def work(): pass": '@with_lock(redis, "invoice:{invoice_id}")',
 }
 """What is tried, by where it comes from, and what the answer shows."""
-
-NOBODY = Redis(port=1)
-"""A client of a port at which nothing listens. What is wrong is told before it could be asked."""
 
 
 def names_around(client: Redis) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from aiolocks.cli import main
 from aiolocks.cli._ls import fitted
 from tests.support.kinds import kinds_where
 from tests.support.lateness import SLACK, assert_within
+from tests.support.primitives import cancelled
 from tests.support.servers import RedisServer
 from tests.surface.commands import Capsys, Command
 
@@ -74,9 +75,7 @@ async def test_each_kind_has_holders_and_waiters(locks: LockManager, own_server:
             assert said.status == 0
             assert "orders:42" in said.out or "scraper" in said.out
             assert lease.token[11:] not in said.out
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
+        await cancelled(*waiting)
 
 
 async def test_odd_names_are_told_as_they_were_given(locks: LockManager, command: Command) -> None:
@@ -124,9 +123,7 @@ async def test_notes_are_shown_and_hostile_ones_do_no_harm(locks: LockManager, c
             assert len(printed.splitlines()) == lines
         assert (await command("ls", "reports:*")).out.splitlines()[1].endswith(" reports:may  May's report")
         assert (await command("show", "reports:may")).out.endswith("  note: May's report\n")
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
+        await cancelled(*waiting)
 
 
 @pytest.mark.parametrize("text", ["short", "界" * 40, "e\u0301" * 40, "a界" * 20, "", "界" * 16, "x" * 32])

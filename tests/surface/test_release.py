@@ -17,7 +17,7 @@ from aiolocks import HierarchicalLock, Lease, LeaseLostError, LockManager, Multi
 from tests.support.children import family
 from tests.support.kinds import complete, kinds_where
 from tests.support.lateness import SLACK
-from tests.support.primitives import queued, until
+from tests.support.primitives import enter, queued, until
 from tests.support.servers import RedisServer
 from tests.support.workers import environment
 from tests.surface.commands import Command
@@ -130,8 +130,7 @@ async def test_what_min_hold_alone_keeps_is_freed_with_a_word(locks: LockManager
     """ "0 holders gone" would say nothing: no one is at work, and until when it would have stayed is known."""
     acquirable: Any = locks.lock("x", min_hold=60) if kind == "lock" else locks.semaphore("x", 1, min_hold=60)
     released_at = datetime.now(UTC)
-    async with acquirable:
-        pass
+    await enter(acquirable)
     until = r"not held, but kept by min_hold, for \d\d s more, until ([-\d]+ [:\d]+) UTC\n"
     for arguments, begins in ((["--dry-run"], "would free it at once: "), ([], "freed: ")):
         status, printed = await release(*arguments)
@@ -139,8 +138,7 @@ async def test_what_min_hold_alone_keeps_is_freed_with_a_word(locks: LockManager
         assert found, printed
         assert abs(datetime.fromisoformat(f"{found[1]}+00:00") - released_at - timedelta(seconds=60)).seconds < 10
         assert (status, "holders gone" in printed) == (0, False)
-    async with acquirable.hold(timeout=0):
-        pass
+    await enter(acquirable.hold(timeout=0))
     status, printed = await release("--json")
     told = json.loads(printed)
     assert (status, told["released"], told["told"][:15]) == (0, [], "freed: not held")
@@ -148,8 +146,7 @@ async def test_what_min_hold_alone_keeps_is_freed_with_a_word(locks: LockManager
 
 @pytest.mark.rest
 async def test_a_holder_beside_what_min_hold_keeps_is_told_of_by_itself(locks: LockManager, release: Release) -> None:
-    async with locks.semaphore("x", 2, min_hold=60):
-        pass
+    await enter(locks.semaphore("x", 2, min_hold=60))
     lease = await locks.semaphore("x", 2, renew=False).acquire()
     status, printed = await release("--dry-run")
     assert status == 0

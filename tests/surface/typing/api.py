@@ -41,7 +41,11 @@ async def every_lock(lock: Lock | RLock | Semaphore | MultiLock | Redlock) -> No
     assert_type(await lock.acquire(timeout=None), Lease)
     assert_type(await lock.try_acquire(), Lease | None)
     assert_type(await lock.locked(), bool)
-    assert_type(await lock.statistics(), aiolocks.Statistics)
+    now = await lock.statistics()
+    assert_type(now, aiolocks.Statistics)
+    assert_type(now.name, str)
+    for number in (now.permits, now.holders, now.waiting, now.fencing_token, now.limit):
+        assert_type(number, int)
     await lock.release()
 
 
@@ -406,12 +410,6 @@ async def rate_limiter(redis: Redis, locks: LockManager) -> None:
     assert_type(await limiter.statistics(), aiolocks.Statistics)
     aiolocks.RateLimiter(redis, "api", 100)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     locks.rate_limiter("api", 100, per=60, ttl=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-
-
-def statistics(now: aiolocks.Statistics) -> None:
-    assert_type(now.name, str)
-    for number in (now.permits, now.holders, now.waiting, now.fencing_token, now.limit):
-        assert_type(number, int)
 
 
 def errors(

@@ -1,7 +1,6 @@
 """What Redis answers when it cannot run a command just now: which answers say so, and how long they are ridden out."""
 
 import asyncio
-from itertools import pairwise
 
 import pytest
 from redis import exceptions
@@ -13,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiolocks import QuorumError
 from aiolocks._core.answers import NoPrimaryError, NotNowError, RidingOut, came_too_early, recognized, ride_out
 from tests.support.cases import one_by_one
-from tests.support.virtual import clock
+from tests.support.virtual import clock, gaps
 
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 
@@ -76,7 +75,7 @@ async def test_a_busy_server_is_ridden_out_until_it_answers() -> None:
 
     assert await ride_out(ask, clock, clock() + 10) == "done"
     assert over <= clock() <= over + 0.25
-    assert [round(later - sooner, 6) for sooner, later in pairwise(asked)][:6] == [0.04, 0.08, 0.16, 0.25, 0.25, 0.25]
+    assert gaps(asked)[:6] == [0.04, 0.08, 0.16, 0.25, 0.25, 0.25]
 
 
 @pytest.mark.parametrize(("trouble", "seconds"), [(NotNowError(BUSY), 2), (RedisConnectionError("gone"), 0)])

@@ -52,20 +52,19 @@ def test_no_two_names_or_sessions_share_a_channel_of_shards() -> None:
     assert len(channels) == len(names) * len(sessions)
 
 
-@one_by_one("name", ["", "x" * 1025, "\N{EURO SIGN}" * 342, "lone \udc80 surrogate"])
-def test_a_name_that_utf_8_cannot_hold_in_1_to_1024_bytes_is_a_value_error(name: str) -> None:
-    with pytest.raises(ValueError, match="name"):
-        Keys(PREFIX, "lock", name)
-
-
 @one_by_one("name", ["x", "x" * 1024, "\N{EURO SIGN}" * 341])
 def test_a_name_of_1_to_1024_bytes_is_a_name(name: str) -> None:
     assert Keys(PREFIX, "lock", name).name == name
 
 
-@one_by_one("prefix, name", [(PREFIX, b"bytes"), (PREFIX, 7), (PREFIX, None), (b"bytes:", "x"), (None, "x")])
-def test_a_name_or_prefix_that_is_no_str_is_a_type_error(prefix: Any, name: Any) -> None:
-    with pytest.raises(TypeError, match="name" if prefix == PREFIX else "prefix"):
+@one_by_one("error, prefix, name", [
+    *((ValueError, PREFIX, name) for name in ("", "x" * 1025, "\N{EURO SIGN}" * 342, "lone \udc80 surrogate")),
+    *((ValueError, prefix, "x") for prefix in ("{x}:", "{", "}", "lone \udc80 surrogate")),
+    *((TypeError, PREFIX, name) for name in (b"bytes", 7, None)), (TypeError, b"bytes:", "x"), (TypeError, None, "x"),
+])  # fmt: skip
+def test_what_is_no_name_or_prefix_is_an_error_that_says_which(error: type[Exception], prefix: Any, name: Any) -> None:
+    """A prefix with a brace would move the slot."""
+    with pytest.raises(error, match="name" if prefix == PREFIX else "prefix"):
         Keys(prefix, "lock", name)
 
 
@@ -75,9 +74,3 @@ def test_only_a_caller_that_gives_several_names_is_pointed_to_multilock() -> Non
             Keys(PREFIX, "lock", several)  # type: ignore[arg-type]  # as above
     with pytest.raises(TypeError, match=r"not bytes$"):
         Keys(PREFIX, "lock", b"a")  # type: ignore[arg-type]  # as above
-
-
-@one_by_one("prefix", ["{x}:", "{", "}", "lone \udc80 surrogate"])
-def test_a_prefix_that_would_move_the_slot_is_a_value_error(prefix: str) -> None:
-    with pytest.raises(ValueError, match="prefix"):
-        Keys(prefix, "lock", "x")

@@ -3,7 +3,6 @@
 import inspect
 
 import pytest
-from redis.asyncio import Redis
 
 import aiolocks
 from aiolocks import LockManager
@@ -12,9 +11,7 @@ from aiolocks._core.keys import Keys
 from aiolocks._core.kinds import Kind
 from aiolocks._primitives.base import Acquirable
 from tests.support.kinds import EVERY_KIND, KINDS
-from tests.support.primitives import EVERY_ROW, Row
-
-NOBODY = Redis(port=1)
+from tests.support.primitives import EVERY_ROW, NOBODY, Row
 
 
 def made(kind: Kind) -> Acquirable:

@@ -189,16 +189,9 @@ async def test_a_lease_whose_loop_was_blocked_for_half_of_its_ttl_is_in_danger_t
     assert heard.kinds() == ["acquired", "endangered", "renewed", "released"]
 
 
-@pytest.mark.parametrize(
-    ("grant", "options"),
-    [
-        (1, {}),
-        (After(14, 1), {}),  # so that half of its TTL is over soon after it began
-        (1, {"renew": False}),
-        (1, {"max_hold": 25}),
-    ],
-    ids=["renewed", "granted late", "never to be renewed", "held for too long"],
-)
+@pytest.mark.parametrize(("grant", "options"), [
+    (1, {}), (After(14, 1), {}), (1, {"renew": False}), (1, {"max_hold": 25}),
+], ids=["renewed", "half of its TTL over soon after it began", "never to be renewed", "held for too long"])  # fmt: skip
 async def test_no_other_lease_is_in_danger(grant: Any, options: Any) -> None:
     with hearing() as heard:
         with contextlib.suppress(LeaseLostError):

@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -16,7 +15,7 @@ from aiolocks._engine.request import Request
 from aiolocks._grantors.session import Session
 from aiolocks.testing import After, ScriptedGrantor
 from tests.support.answering import Answering
-from tests.support.virtual import clock
+from tests.support.virtual import clock, gaps
 
 TTL = 30.0
 
@@ -92,7 +91,7 @@ async def test_a_release_is_tried_again_with_pauses_that_grow_until_it_is_pointl
         with grantor.context.in_use():  # so that it goes on
             await asyncio.sleep(100)
         times = grantor.times("withdraw")
-        pauses = [round(later - sooner, 6) for sooner, later in pairwise(times)]
+        pauses = gaps(times)
         assert pauses == [round(retry_delay(TTL, at), 6) for at in range(1, len(times))]
         assert 110 - retry_delay(TTL, len(times)) <= times[-1] < 110
         assert told == [release]

@@ -148,29 +148,21 @@ async def test_a_part_lost_while_its_caller_waits_for_another_makes_all_begin_ag
     assert several.nothing_left()
 
 
-async def test_a_part_lost_while_the_last_is_requested_makes_all_begin_again() -> None:
-    """Nobody waits in line any more, so that only a look at all parts tells of the loss."""
-    several = Several([7, 17], ["busy", "queued", 18], [9, After(15, 19), 29])
-    several.stubs[0]._renewals = [False, True]
+@pytest.mark.parametrize(("took", "renewals"), [(15, [False, True]), (40, [RedisConnectionError()])], ids=["", "over"])
+async def test_a_part_lost_while_the_last_is_requested_makes_all_begin_again(took: int, renewals: Any) -> None:
+    """Nobody waits in line any more, so only a look at all parts tells of the loss.
+
+    A part runs out if its renewals get lost and the answer to the last question comes after its end.
+    """
+    several = Several([7, 17], ["busy", "queued", 18], [9, After(took, 19), 29])
+    several.stubs[0]._renewals = renewals
     later(1, several.stubs[1].hand_over, 8)
     async with several.hold(ttl=30) as lease:
-        assert several.stubs[2].times("grant") == [0, 1, 16]
-        (lost_at, *_) = several.stubs[0].times("renew")
-        assert 1 < lost_at < 16
+        assert several.stubs[2].times("grant") == [0, 1, clock()]
+        assert 1 < several.stubs[0].times("renew")[0] < clock() == 1 + took
         assert lease.held
         assert lease.fencing_tokens == {"a": 17, "b": 18, "c": 29}
-    assert several.nothing_left()
-
-
-async def test_a_part_that_ran_out_while_the_last_was_requested_makes_all_begin_again() -> None:
-    """Its renewals get lost, and the answer to the last question comes after its end."""
-    several = Several([7, 17], ["busy", "queued", 18], [9, After(40, 19), 29])
-    several.stubs[0]._renewals = [RedisConnectionError()]
-    later(1, several.stubs[1].hand_over, 8)
-    async with several.hold(ttl=30) as lease:
-        assert clock() == 41
-        assert lease.fencing_tokens == {"a": 17, "b": 18, "c": 29}
-        assert lease.remaining() == pytest.approx(deadline(sent_at=41, ttl=30) - 41)
+        assert lease.remaining() == pytest.approx(deadline(sent_at=clock(), ttl=30) - clock())
     assert several.nothing_left()
 
 
@@ -344,17 +336,14 @@ async def test_a_refusal_of_one_is_told_at_once_and_the_others_are_given_back(ti
 
 
 async def test_the_error_of_one_part_is_raised_when_the_granted_parts_are_given_back() -> None:
-    several = Several([7], [RedisConnectionError("refused")])
-    several.stubs[0]._withdrawals = [After(0.4, True)]
-    with pytest.raises(RedisConnectionError, match="refused"):
-        await several.acquire()
-    assert clock() == 0.4
-    several = Several([RedisConnectionError("lost"), 7], [RedisConnectionError("refused")])
-    several.stubs[0]._withdrawals = [After(0.4, True)]
-    with pytest.raises(RedisConnectionError, match="refused"):
-        await several.acquire()
-    assert clock() == 0.8
-    assert several.nothing_left()
+    first: Any
+    for first, until in (([7], 0.4), ([RedisConnectionError("lost"), 7], 0.8)):
+        several = Several(first, [RedisConnectionError("refused")])
+        several.stubs[0]._withdrawals = [After(0.4, True)]
+        with pytest.raises(RedisConnectionError, match="refused"):
+            await several.acquire()
+        assert clock() == until
+        assert several.nothing_left()
 
 
 async def test_a_time_out_for_all_says_when_the_missing_part_can_be_free() -> None:

@@ -121,8 +121,6 @@ class Told:
 
 
 LOST = RedisConnectionError("lost")
-
-
 REFUSED = NoPermissionError("refused")
 
 

@@ -308,12 +308,9 @@ async def test_all_callers_of_one_name_stand_in_one_queue() -> None:
     other.close()
 
 
-def queueing(**others: object) -> Answering:
-    return granting(lock_grant=[b"queued", 7, 20_000, 0, 0, 0], lock_recheck=[0, 20_000, 0, 0, [7], 0], **others)
-
-
 async def test_that_waiters_poll_is_said_once_for_each_client(caplog: pytest.LogCaptureFixture) -> None:
-    server, other = (queueing(SUBSCRIBE=NoPermissionError("NOPERM no &*")) for _ in range(2))
+    said = {"lock_grant": [b"queued", 7, 20_000, 0, 0, 0], "lock_recheck": [0, 20_000, 0, 0, [7], 0]}
+    server, other = (granting(**said, SUBSCRIBE=NoPermissionError("NOPERM no &*")) for _ in range(2))
     for each in (server, server, other):
         session = Session.of(each)
         waiting(each)

@@ -2,9 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any, final
 
 import pytest
@@ -17,7 +16,7 @@ from aiolocks._grantors import wait_queue as _wait_queue
 from aiolocks._grantors.session import Session
 from tests.support.answering import SILENCE, Answering, Asked, Later, ended, session_of
 from tests.support.extension import Adding
-from tests.support.virtual import clock
+from tests.support.virtual import clock, gaps
 
 HELD = 20_000
 """Ms for which the lease in the way lasts."""
@@ -86,10 +85,6 @@ def hall() -> Hall:
 
 def tokens(asked: Asked) -> list[bytes]:
     return [entry.split()[0] for entry in asked.arguments[1:]]
-
-
-def gaps(times: Iterable[float]) -> list[float]:
-    return [round(later - sooner, 6) for sooner, later in pairwise(times)]
 
 
 def ask(hall: Hall, ttl: float = 30.0, *, wait: bool = True) -> Request:

@@ -76,20 +76,18 @@ def assert_tried_after(hub: Hub, pauses: list[float], since: float = 0.0) -> Non
     assert all(pause - 0.001 <= took <= pause + LOOK for took, pause in zip(tried, pauses, strict=True)), tried
 
 
-async def test_without_rights_it_tries_after_a_second_and_then_half_as_often_up_to_once_a_minute(hub: Hub) -> None:
-    hub.allows = False
+@pytest.mark.parametrize(("allows", "finds", "pauses"), [
+    (False, 1, [1, 2, 4, 8, 16, 32, 60]), (True, 0, [1, 2, 4, 4, 4]),
+    (True, NoPermissionError("NOPERM no pubsub"), [1, 2, 4, 8, 16, 32, 60]),
+], ids=["without rights", "not found where the keys are", "without the right to ask that"])  # fmt: skip
+async def test_it_tries_after_a_second_and_then_half_as_often(
+    hub: Hub, allows: bool, finds: object, pauses: list[float]
+) -> None:
+    """Up to once a minute; or every four seconds what may have moved to where the keys are at any moment."""
+    hub.allows, hub.finds = allows, finds
     async with waiting(hub):
         await asyncio.sleep(130)
-        assert_tried_after(hub, [1, 2, 4, 8, 16, 32, 60])
-        assert hub.polled()
-
-
-async def test_what_is_not_found_where_the_keys_are_is_tried_every_four_seconds(hub: Hub) -> None:
-    """It may have moved there at any moment."""
-    hub.finds = 0
-    async with waiting(hub):
-        await asyncio.sleep(30)
-        assert_tried_after(hub, [1, 2, 4, 4, 4], since=began(hub))
+        assert_tried_after(hub, pauses, since=began(hub))
         assert hub.polled()
 
 
@@ -130,13 +128,6 @@ async def test_an_answer_that_says_nothing_counts_as_not_found(hub: Hub, trouble
         await asyncio.sleep(10)
         assert not hub.polled()
         assert not session.servers.wakeups[0].polling
-
-
-async def test_a_session_that_may_not_ask_where_its_subscription_is_lacks_a_right(hub: Hub) -> None:
-    hub.finds = NoPermissionError("NOPERM no pubsub")
-    async with waiting(hub):
-        await asyncio.sleep(20)
-        assert_tried_after(hub, [1, 2, 4, 8], since=began(hub))
 
 
 async def test_what_breaks_again_soon_is_tried_less_often_and_what_held_for_a_while_is_not(hub: Hub) -> None:

@@ -6,15 +6,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 import aiolocks
 from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, Kind
-from tests.support.primitives import rows_where
-
-NOBODY = Redis(port=1)
-"""A client of a port at which nothing listens."""
+from tests.support.primitives import NOBODY, rows_where
 
 PRIMITIVES: dict[str, Callable[..., Any]] = {
     row.id: partial(row.make, NOBODY, "orders") for row in rows_where().values()
@@ -30,20 +26,14 @@ OTHERS = {
     "max_stall": 44.0, "wait_release": False, "min_uptime": 5.0, "min_hold": 6.0,
 }  # fmt: skip
 
-each = pytest.mark.parametrize("make", PRIMITIVES.values(), ids=PRIMITIVES)
-
 
 def terms_of(primitive: Any) -> dict[str, object]:
     return {term: getattr(primitive._options, term) for term in (*DEFAULTS, "replicas")}
 
 
-@each
-def test_the_default_terms_are_the_terms_of_the_readme(make: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("make", PRIMITIVES.values(), ids=PRIMITIVES)
+def test_a_lease_is_held_on_each_term_that_is_given_or_on_those_of_the_readme(make: Callable[..., Any]) -> None:
     assert terms_of(make()) == {**DEFAULTS, "replicas": 0}
-
-
-@each
-def test_a_lease_is_held_on_each_term_that_is_given(make: Callable[..., Any]) -> None:
     assert terms_of(make(**OTHERS)) == {**OTHERS, "replicas": 0}
 
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import VersionConflictError, Versioned
 from tests.support.answering import SILENCE, Answering, Asked
+from tests.support.primitives import NOBODY, cancelled
 from tests.support.virtual import clock
 
 
@@ -77,14 +77,10 @@ async def test_a_cancelled_write_that_has_not_left_yet_never_does() -> None:
         server.slow = 1.0
         task = asyncio.create_task(stock.write("18", "seen"))
         await asyncio.sleep(0.5)
-        task.cancel()
-        await asyncio.wait([task])
+        await cancelled(task)
         await stock.read()
         assert clock() == 1
         assert [asked.what for asked in server.asked] == ["versioned_read"]
-
-
-NOBODY = Redis(port=1)
 
 
 @pytest.mark.parametrize("attempts", [True, 2.0, "3", None, 0, -1])

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from aiolocks._redis.clients import Server
 from aiolocks._redis.subscriber import Subscriber
 from tests.support.answering import SILENCE, Answering, Asked, Later
-from tests.support.virtual import clock
+from tests.support.virtual import clock, gaps
 
 CHANNEL, OTHER = b"wake:1", b"wake:2"
 
@@ -51,10 +50,6 @@ async def wakeups_of(server: Answering, *channels: bytes, heard: Heard | None = 
     finally:
         wakeups.close()
         await asyncio.sleep(0)  # until what reads has ended
-
-
-def pauses(times: list[float]) -> list[float]:
-    return [round(later - sooner, 6) for sooner, later in pairwise(times)]
 
 
 async def test_a_subscriber_listens_while_its_subscription_is_confirmed_and_its_connection_not_lost() -> None:
@@ -108,7 +103,7 @@ async def test_pauses_between_attempts_to_connect_grow_and_begin_again_once_it_i
     server.refuses = True
     async with wakeups_of(server) as wakeups:
         await ten_seconds()
-        assert pauses(server.tried)[:8] == PAUSES
+        assert gaps(server.tried)[:8] == PAUSES
         server.refuses = False
         await ten_seconds()
         assert wakeups.listening(CHANNEL, clock())
@@ -116,7 +111,7 @@ async def test_pauses_between_attempts_to_connect_grow_and_begin_again_once_it_i
         server.refuses = True
         server.cut()
         await ten_seconds()
-        assert pauses(server.tried)[:8] == PAUSES
+        assert gaps(server.tried)[:8] == PAUSES
 
 
 @pytest.mark.parametrize("reply", [SILENCE, [b"message", CHANNEL, b"for somebody else"]])
