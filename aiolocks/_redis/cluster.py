@@ -109,7 +109,7 @@ class SlotMap:
         """Record that a node did not say the slots. Return True if another may."""
         self.put_last(address)
         self._failures += 1
-        return self._failures < len(self.known)
+        return self._failures < len(self.known)  # equivalent: comparison, one node is asked again
 
     def learn(self, reply: RawReply, address_of: Callable[[str, int], Address]) -> set[int]:
         """Take the reply to CLUSTER SLOTS, and return the slots that have changed hands."""

@@ -819,3 +819,17 @@ async def test_an_adoption_that_is_not_answered_is_undone_as_any_request() -> No
         [undone] = there.asked("lock_release")
         assert (undone.arguments[0], undone.asker[0]) == (request.token, there.session.context.id)
         asked.cancel()
+
+
+async def test_the_other_names_are_released_only_if_this_one_was_adopted() -> None:
+    """Otherwise the offer stands, or another process has it."""
+    none: Any = RedisError
+    for adopted, ended, silences, others in [(1, 1, 0, 1), (1, 0, 0, 0), (1, 0, 1, 1), (0, 0, 1, 0)]:
+        async with scene(lock_adopt=adopted, lock_release=ended) as there:
+            request, first = there.request(), Adoption(there.grantor, b"first", none)
+            first.others, request.silences = [Adoption(there.grantor, b"other", none)], silences
+            request.carry((first,))
+            await asyncio.wait([there.grantor.grant(request)])
+            there.undo(request)
+            await asyncio.sleep(0.1)
+            assert [asked.arguments[0] for asked in there.asked("lock_release")[1:]] == [b"other"] * others

@@ -256,6 +256,10 @@ async def test_links_stay_while_no_other_is_named() -> None:
             sentinel.refuses = True
             sentinel.cut()
         await asyncio.sleep(5)
+        watched.say(refuses=False, flags="master", late=0.1)
+        behind, *_ = watched.sentinels
+        behind.port, behind.epoch, behind.late = 2, 0, 0.0  # the first to answer, but no majority
+        await asyncio.sleep(5)
         assert await ask(pipeline) == 1
         assert len(watched.servers[1].connections) == 1
 
