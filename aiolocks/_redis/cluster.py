@@ -126,7 +126,7 @@ class SlotMap:
         new = [address for address in primaries if address not in self.known]
         self.known = new + [address for address in self.known if address in named]
         self.known += [address for address in named if address not in self.known]
-        self._failures = 0
+        self._failures = 0  # equivalent: constant, a node that is lost leads on too
         before, self.owners = self.owners, owners
         return {slot for slot in range(SLOTS) if owners[slot] != before[slot]} if owners != before else set[int]()
 
