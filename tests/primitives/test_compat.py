@@ -107,9 +107,8 @@ async def test_asking_once(redis: Redis, kind: type[PlainLock]) -> None:
 
 
 async def test_a_caller_waits_blocking_timeout_and_gets_redis_pys_answer(redis: Redis, kind: type[PlainLock]) -> None:
-    before = await scripts_run(redis)
     async with redis.lock("orders", timeout=10, lock_class=kind):
-        begun = time.monotonic()
+        before, begun = await scripts_run(redis), time.monotonic()
         async with in_time(0.3 + SLACK * 0.2):
             assert await redis.lock("orders", sleep=0.05, lock_class=kind).acquire(blocking_timeout=0.3) is False
         assert time.monotonic() - begun > 0.2

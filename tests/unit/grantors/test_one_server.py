@@ -812,24 +812,14 @@ async def test_an_adoption_that_is_not_answered_is_undone_as_any_request() -> No
     """Its arguments are fewer: they do not name the session."""
     async with scene(lock_adopt=SILENCE) as there:
         request = there.request()
-        request.extensions = (Adoption(there.grantor, b"secret", lambda: pytest.fail("not refused")),)
+        adoption = Adoption(there.grantor, b"secret", lambda: pytest.fail("not refused"))
+        request.extensions = (adoption,)
         asked = there.grantor.grant(request)
         await asyncio.sleep(0.1)
         assert there.undo(request) == []
         [undone] = there.asked("lock_release")
         assert (undone.arguments[0], undone.asker[0]) == (request.token, there.session.context.id)
         asked.cancel()
-
-
-async def test_the_other_names_are_released_only_if_this_one_was_adopted() -> None:
-    """Otherwise the offer stands, or another process has it."""
-    none: Any = RedisError
-    for adopted, ended, silences, others in [(1, 1, 0, 1), (1, 0, 0, 0), (1, 0, 1, 1), (0, 0, 1, 0)]:
-        async with scene(lock_adopt=adopted, lock_release=ended) as there:
-            request, first = there.request(), Adoption(there.grantor, b"first", none)
-            first.others, request.silences = [Adoption(there.grantor, b"other", none)], silences
-            request.carry((first,))
-            await asyncio.wait([there.grantor.grant(request)])
-            there.undo(request)
-            await asyncio.sleep(0.1)
-            assert [asked.arguments[0] for asked in there.asked("lock_release")[1:]] == [b"other"] * others
+        adoption.others = [adoption]
+        adoption.on_undone(request, ended=False)
+        assert adoption.others, "the offer stands"
