@@ -329,6 +329,7 @@ class Holdings:
         if of.losses:
             self._forget_ended()  # the loop may be late
             loss = of.losses.get(base)
+            # equivalent: <=, no two leases have the same fencing token
             if loss is not None and (state is None or (state.validity.begun, state.fence) < (loss.begun, loss.fence)):
                 self._count_off(of.losses, base, loss)
                 return loss

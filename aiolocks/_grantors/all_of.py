@@ -176,9 +176,9 @@ class OrderedAttempt:
                 for part, grant in zip(asked[:in_order], granted, strict=False):
                     self._keep(part, grant)
                 if in_order == len(asked):
-                    self._at_once *= 2
+                    self._at_once *= 2  # equivalent: line dropped + 3, for speed
                     continue
-                self._at_once = max(self._at_once // 2, _MIN_AT_ONCE)
+                self._at_once = max(self._at_once // 2, _MIN_AT_ONCE)  # equivalent: 3, for speed
                 self._give_back(len(held) + 1, answers[in_order + 1 :])
                 if not await self._wait_for(asked[in_order]):
                     return Busy()

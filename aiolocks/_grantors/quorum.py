@@ -284,8 +284,9 @@ class Quorum(Composite):
         return holder_of(newest._replace(left_ms=left), known, self.grantors[0])
 
     async def revoke(
+        # equivalent: constant, nothing ends without targets
         self, ttl: float, targets: Sequence[bytes] = (), tombstone_ms: int = 0, reason: bytes = b""
-    ) -> list[tuple[bytes, int, float]]:
+    ) -> list[tuple[bytes, int, float]]:  # fmt: skip
         """Ask each server for its holder. Revoke the lease (W16) if *targets* has the own part of its token.
 
         With *tombstone_ms* the lease is ended at once. *reason* is for its holder.

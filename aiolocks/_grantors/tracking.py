@@ -176,6 +176,7 @@ class Tracking:
             watch.key = cast("bytes", args[0])
             self._of_key.setdefault(watch.key, {})[watch] = None
         watch.node = node = watch.grantor.route.pipeline
+        # equivalent: False, the key is only read again
         watch.read_at, watch.reading = self._context.clock(), True
         link = self._links.get(node) or self._open(node)
         link.submit(command, args, self._answered, link.patience, watch)

@@ -96,7 +96,7 @@ class _Entry:
     pending: bool = False
     refused: bool = False
     stale: dict[bytes, None] = field(default_factory=dict[bytes, None])
-    due: int = 0
+    due: int = 0  # equivalent: constant, each write sets it first
     """Number of stale tokens that the scripts under way still have to write. Later changes wait for the next ones."""
 
 

@@ -109,7 +109,7 @@ class SlotMap:
         """Record that a node did not say the slots. Return True if another may."""
         self.put_last(address)
         self._failures += 1
-        return self._failures < len(self.known)
+        return self._failures < len(self.known)  # equivalent: comparison, one node is asked again
 
     def learn(self, reply: RawReply, address_of: Callable[[str, int], Address]) -> set[int]:
         """Take the reply to CLUSTER SLOTS, and return the slots that have changed hands."""
@@ -126,7 +126,7 @@ class SlotMap:
         new = [address for address in primaries if address not in self.known]
         self.known = new + [address for address in self.known if address in named]
         self.known += [address for address in named if address not in self.known]
-        self._failures = 0
+        self._failures = 0  # equivalent: constant, a node that is lost leads on too
         before, self.owners = self.owners, owners
         return {slot for slot in range(SLOTS) if owners[slot] != before[slot]} if owners != before else set[int]()
 

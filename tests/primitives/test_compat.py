@@ -19,7 +19,7 @@ from aiolocks.testing import FaultProxy
 from tests.support.clients import CHOSEN, chosen_client
 from tests.support.inside import leases_without_timeout_last
 from tests.support.lateness import SLACK, in_time
-from tests.support.primitives import cancelled, until
+from tests.support.primitives import cancelled, scripts_run, until
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -108,7 +108,7 @@ async def test_asking_once(redis: Redis, kind: type[PlainLock]) -> None:
 
 async def test_a_caller_waits_blocking_timeout_and_gets_redis_pys_answer(redis: Redis, kind: type[PlainLock]) -> None:
     async with redis.lock("orders", timeout=10, lock_class=kind):
-        begun = time.monotonic()
+        before, begun = await scripts_run(redis), time.monotonic()
         async with in_time(0.3 + SLACK * 0.2):
             assert await redis.lock("orders", sleep=0.05, lock_class=kind).acquire(blocking_timeout=0.3) is False
         assert time.monotonic() - begun > 0.2
@@ -118,6 +118,7 @@ async def test_a_caller_waits_blocking_timeout_and_gets_redis_pys_answer(redis: 
         assert await redis.lock("orders", lock_class=kind).acquire(blocking_timeout=0) is False
         async with in_time(0.5 + SLACK * 0.01):  # and not for as long as the sleep between two attempts
             assert await redis.lock("orders", sleep=60, blocking_timeout=0.5, lock_class=kind).acquire() is False
+        assert await scripts_run(redis) - before < 30, "it looks every 0.1 s at most"
 
 
 @pytest.mark.rest

@@ -188,14 +188,14 @@ def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) 
 
 
 def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> None:
-    of_one_name = [kind for kind in KINDS if ARGUMENTS[kind.name] in [("a",), ("a/b",)] if not kind.quorum]
+    of_names = [kind for kind in KINDS if ARGUMENTS[kind.name] in [("a",), (["a"],), ("a/b",)] if not kind.quorum]
     mistakes: list[tuple[object, str]] = [
         ("orders", "client goes first, then the name"), (["orders"], "client goes first, then the name"),
         ("redis://:secret@localhost", "LockManager.from_url"), (LockManager(NOBODY), r"manager\.lock\("),
         (Redis, "not the class"), (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
         ([NOBODY], "only a Redlock has several"),
     ]  # fmt: skip
-    for primitive in map(class_of, of_one_name):
+    for primitive in map(class_of, of_names):
         for wrong, says in mistakes:
             with pytest.raises(TypeError, match=says) as caught:
                 primitive(wrong, NOBODY)

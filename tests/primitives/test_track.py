@@ -269,7 +269,7 @@ async def test_without_the_right_it_is_one_warning_and_works_as_without(
                 await network.until(lambda: bool(caplog.records))
                 assert await lease.renew()
     assert len(caplog.records) == 1
-    assert "+client|tracking" in caplog.text
+    assert "right +client|tracking" in caplog.messages[0]
 
 
 @each
@@ -303,7 +303,7 @@ async def test_in_memory_it_is_one_warning(caplog: pytest.LogCaptureFixture) -> 
                 await network.until(lambda: bool(caplog.records))
                 assert lease.held
     assert len(caplog.records) == 1
-    assert "memory://" in caplog.text
+    assert "memory://" in caplog.messages[0]
 
 
 async def test_kinds_that_cannot_be_tracked_say_why(client: Redis) -> None:

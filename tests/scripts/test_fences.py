@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import DAY_MS, TTL, Scripts
+from tests.scripts.calls import DAY_MS, FAR, TTL, Scripts
 from tests.scripts.states import fence_of, last_fence, listening, now_us, pttl, set_last_fence
 
 
@@ -29,6 +29,13 @@ def test_a_token_and_the_terms_are_published_as_digits(exclusive: Scripts) -> No
         exclusive.release("ann")
         [text] = inbox.texts()
     assert text.split(b" ")[1:3] == [b"%d" % fence_of(exclusive, "ben"), b"%d" % month_ms]
+
+
+def test_the_next_of_the_session_gets_a_greater_token_though_the_clock_stepped_back(exclusive: Scripts) -> None:
+    set_last_fence(exclusive, FAR)
+    assert exclusive.granted("ann").fence == FAR + 1
+    assert exclusive.queued("ben").ticket < exclusive.queued("cat").ticket
+    assert [grant.fence for grant in exclusive.release("ann", waits=True).mine] == [FAR + 2]
 
 
 def test_a_hand_over_keeps_the_last_token_for_another_day(exclusive: Scripts) -> None:

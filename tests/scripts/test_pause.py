@@ -89,7 +89,7 @@ def test_a_pause_outlasts_the_deletion_of_the_hash(semaphore: Scripts) -> None:
     semaphore.redis.delete(semaphore.key("meta"))
     assert isinstance(semaphore.grant("ben", wait=False), Busy)
     assert semaphore.statistics().paused_ms > PAUSE - 1_000
-    assert semaphore.run("holders", first=0)[1::4] == [token("ann")]
+    assert semaphore.run("holders", first=0)[1:3] == [token("ann"), b"0"]
     assert semaphore.revoke(0, 10**16, look=True).hit[0][:1] == (0,)
     assert semaphore.pause(0)[0] == 1
 

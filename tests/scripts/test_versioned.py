@@ -40,7 +40,7 @@ def test_the_write_script_leaves_keys_that_lapse_beside_the_value(value: Value) 
 
 def test_a_write_that_says_nothing_of_an_end_keeps_the_one_there_is(value: Value) -> None:
     _, version = value.write("one", value.read()[1], "w1", expire_ms=60_000)
-    value.write("two", version, "w2")
+    assert value.write("two", version, "w2") == value.write("two", version, "w2"), "once"
     assert 0 < value.redis.pttl("value") <= 60_000
     value.redis.persist("value")
     value.write("three", value.read()[1], "w3")

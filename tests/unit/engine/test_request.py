@@ -11,7 +11,7 @@ from aiolocks import LimitMismatchError, LockError
 from aiolocks._core.answers import resolve
 from aiolocks._core.timing import deadline
 from aiolocks._core.tokens import LENGTH, session_of
-from aiolocks._engine.request import MOVES, Granted, Phase, Request
+from aiolocks._engine.request import A_DAY, MOVES, Granted, Phase, Place, Request
 from aiolocks._grantors.parts import Part
 from aiolocks._grantors.uptime import MinUptime
 from aiolocks._redis.pipeline import PendingCall
@@ -200,6 +200,8 @@ async def test_news_that_are_not_newer_than_the_answer_that_it_waits_are_ignored
     found.queued(7, 1.0, 40, b"home")
     assert found.grant(40, 9.0), "a re-check found it"
     assert found.turn.result() == Granted(40, 9.0)
+    for found.place in (Place(7 * 10**15, 40), Place(7, 7 * 10**15)):
+        assert [found.far_behind(7 * 10**15 + A_DAY + late, 3.0) for late in (3_000_000, 3_000_001)] == [False, True]
 
 
 async def test_a_waiter_is_woken_by_its_turn_alone_and_again_by_the_next() -> None:

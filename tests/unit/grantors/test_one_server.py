@@ -812,10 +812,14 @@ async def test_an_adoption_that_is_not_answered_is_undone_as_any_request() -> No
     """Its arguments are fewer: they do not name the session."""
     async with scene(lock_adopt=SILENCE) as there:
         request = there.request()
-        request.extensions = (Adoption(there.grantor, b"secret", lambda: pytest.fail("not refused")),)
+        adoption = Adoption(there.grantor, b"secret", lambda: pytest.fail("not refused"))
+        request.extensions = (adoption,)
         asked = there.grantor.grant(request)
         await asyncio.sleep(0.1)
         assert there.undo(request) == []
         [undone] = there.asked("lock_release")
         assert (undone.arguments[0], undone.asker[0]) == (request.token, there.session.context.id)
         asked.cancel()
+        adoption.others = [adoption]
+        adoption.on_undone(request, ended=False)
+        assert adoption.others, "the offer stands"

@@ -465,11 +465,14 @@ async def test_statistics_wait_up_to_ten_seconds_for_servers_busy_with_another_p
         assert 9 <= clock() <= 10
 
 
-async def test_a_holder_is_named_by_a_server_that_knows_its_session() -> None:
-    row, unknown, known = [0, fresh_token(), 7, 1500, 1], [None] * 4, [b"orders-1", b"42", b"", None]
-    async with quorum(*(Voter(holders=row, HMGET=named) for named in (unknown, known, unknown))) as majority:
+async def test_a_holder_is_named_by_a_server_that_knows_its_session_and_lasts_as_on_most() -> None:
+    token, unknown, known = fresh_token(), [None] * 4, [b"orders-1", b"42", b"", None]
+    rows = [0, token, 7, 1500, 1], [0, token, 7, 900, 1]
+    async with quorum(
+        Voter(holders=rows[0], HMGET=unknown), Voter(holders=rows[1], HMGET=known), Voter(holders=[0])
+    ) as majority:
         (holder,) = await majority.holders(TTL)
-        assert (holder.host, holder.pid) == ("orders-1", 42)
+        assert (holder.host, holder.pid, holder.remaining) == ("orders-1", 42, 0.9)
 
 
 async def test_a_loop_that_stands_still_between_two_attempts_ends_no_session_of_theirs() -> None:

@@ -376,6 +376,7 @@ async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_an
             hall.found, hall.finds_anew = 0, True
             await asyncio.sleep(3)
             assert len(hall.times("SUBSCRIBE")) == times
+            assert len(hall.connections) == 1 + times
             assert not polls(hall)
         hall.found, hall.finds_anew = 0, False
         async with asyncio.timeout(1.1):

@@ -53,11 +53,12 @@ async def test_a_bad_time_out_of_an_upgrade_is_an_error_but_of_a_reader_s_its_mo
     ("timeout", "ticket"), [(0, ~FRONT), (0.0, ~FRONT), (0.5, FRONT), (1, FRONT), (5, FRONT), (None, FRONT)]
 )
 async def test_an_upgrade_is_asked_for_before_all_others(timeout: float | None, ticket: int) -> None:
-    async with aclosing(Server()) as server:
+    async with aclosing(Server(upgrades=([b"withdrawn"], 9))) as server:
         async with server.rw().upgradeable as lease, lease.upgrade(timeout=timeout) as alone:
             assert (lease.fencing_token, alone.fencing_token) == (7, 9)
-        ((_, _, mode, asked, *_),) = [upgrade.arguments for upgrade in server.upgrades()]
-        assert (int(mode), int(asked)) == (UPGRADE, ticket)
+        (first, *terms), (again, *same) = [upgrade.arguments[:4] for upgrade in server.upgrades()]
+        assert [int(term) for term in terms[1:]] == [UPGRADE, ticket]
+        assert (terms, first) == (same, first) != (same, again), "the token is another"
 
 
 @pytest.mark.parametrize(("terms", "words", "granted"), [

@@ -37,7 +37,7 @@ async def close(several: list[Answering]) -> None:
 @pytest.mark.parametrize(("standing", "expected"), [
     ([[1, 7, 0], [1, 9, 0], [0, 0, 0]], Statistics("orders", 1, 1, 0, 9, 1)),
     ([[1, 7, 0], [0, 9, 0], [0, 0, 0]], Statistics("orders", 0, 0, 0, 9, 1)),
-    ([[1, 7, 0]], Statistics("orders", 1, 1, 0, 7, 1)),
+    ([[1, 7, 0]], Statistics("orders", 1, 1, 0, 7, 1, paused=0.0)),
     ([[1, 7, KEPT_MS], [1, 7, KEPT_MS], [0, 0, 0]], Statistics("orders", 1, 0, 0, 7, 1, KEPT_UNTIL)),
 ])  # fmt: skip
 async def test_a_redlock_is_held_on_most_servers(standing: list[list[int] | Exception], expected: Statistics) -> None:

@@ -25,7 +25,7 @@ local function grant(token, ttl_ms, share)
     if ends - first_end < 0 then
       first_end = ends
     end
-    if ends - kept_until > 0 then
+    if ends - kept_until > 0 then -- equivalent: constant, a millisecond
       life = ttl_ms + math.floor(ttl_ms / 8) -- equivalent: constant, only longer than needed
       kept_until = now_ms + life
     end
@@ -81,7 +81,7 @@ end
 
 -- Counts all holders: at once, if no share was ever larger than 1, or nothing was granted since the hash was deleted.
 local function count_again()
-  local left_ms = math.max(redis.call('PTTL', holders), 0)
+  local left_ms = math.max(redis.call('PTTL', holders), 0) -- equivalent: constant, a millisecond
   members, kept_until = redis.call('ZCARD', holders), now_ms + left_ms
   longest = longest > 0 and longest or left_ms -- equivalent: constant, no lease is so short
   clear()

@@ -99,6 +99,7 @@ local function cool(token, terms, min_hold_ms)
   if mark == 'C' and is_live(token) then
     return 0
   end
+  -- equivalent: constant, smaller than any fencing token
   if min_hold_ms and number > 0 and mark == '' and is_live(token) then
     local left_ms = -min_hold_ms -- W28
     if left_ms < 0 then

