@@ -75,6 +75,7 @@ def test_a_newcomer_that_does_not_fit_has_the_room_of_a_waiter_that_does(rwlock:
     rwlock.downgrade("ann", 3, session="away")
     assert [each.who for each in rwlock.queued("cat", most=1).mine] == ["ben"]
     assert line(rwlock) == ["cat"]
+    rwlock.queued("dan", most=1, session="away")  # as cat's session does not listen
 
 
 @pytest.mark.parametrize("exclusive", ["semaphore", "rwlock"], indirect=True)

@@ -475,6 +475,12 @@ async def test_a_holder_is_named_by_a_server_that_knows_its_session_and_lasts_as
         assert (holder.host, holder.pid, holder.remaining) == ("orders-1", 42, 0.9)
 
 
+async def test_a_revoke_asks_as_many_servers_as_block_every_majority() -> None:
+    holds = Voter(revoke=[b"own", 7, 900])
+    async with quorum(holds, holds, Voter(revoke=BROKEN)) as majority:
+        assert await majority.revoke(TTL) == [(b"own", 7, 0.9)] * 2
+
+
 async def test_a_loop_that_stands_still_between_two_attempts_ends_no_session_of_theirs() -> None:
     """What was granted by then could not be released any more."""
     voters = [Voter(grant=(takes(100), 7)) for _ in range(3)]

@@ -257,7 +257,7 @@ async def test_links_stay_while_no_other_is_named() -> None:
             sentinel.cut()
         await asyncio.sleep(5)
         watched.say(refuses=False, flags="master", late=0.1)
-        vars(watched.sentinels[0]).update(port=2, epoch=0, late=0.0)  # the first to answer, but no majority
+        watched.sentinels[0].__dict__.update(port=2, epoch=0, late=0.0)  # the first to answer, but no majority
         await asyncio.sleep(5)
         assert await ask(pipeline) == 1
         assert len(watched.servers[1].connections) == 1
