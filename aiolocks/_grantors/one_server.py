@@ -57,9 +57,9 @@ _BRIEFLY = b"+"
 
 @final
 class RedisGrantor:
-    """One name on one Redis. Waiters of the name share its line in the session.
+    """One name on one Redis, for as long as a caller needs it. Waiters of the name share its line in the session.
 
-    Many names are used only once. So making a grantor costs little, and the session keeps only the newest ones.
+    Many names are used only once. So making a grantor costs little, and nothing below refers to it.
     """
 
     __slots__ = (

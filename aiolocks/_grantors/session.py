@@ -127,10 +127,6 @@ class Servers:
         self._on_moved(slots)  # defect: I3-moved
 
 
-_MAX_KEPT = 256
-"""Maximum number of grantors that a session keeps for locks made later; each takes about 1 kB."""
-
-
 @final
 class Session:
     """The `Services` of its context. Use `Session.of(pool)` instead of making one.
@@ -151,8 +147,6 @@ class Session:
         """The leases without renewal that have not ended, and some that have."""
         self.servers = Servers(context, self._leases, self._moved)
         self._script_sets: dict[str, ScriptSet] = {}
-        self._grantors: dict[tuple[bytes, str, str | None], RedisGrantor] = {}
-        """By name and kind: handlers make a lock for each request, and often for the same names."""
         self._batches: dict[str, RenewalBatch] = {}
         self._at_exit = at_loop_end(self._loop_ends)
         self._imported = False
@@ -187,16 +181,10 @@ class Session:
         return any(known == id(pool) for known, _ in _sessions)
 
     def grantor(self, keys: Keys) -> RedisGrantor:
-        alike = keys.base, keys.kind, keys.holder
-        grantor = self._grantors.get(alike)
-        if grantor is None:
-            scripts = self._script_sets.get(keys.family)
-            if scripts is None:
-                scripts = self._script_sets[keys.family] = ScriptSet(keys.family, self._batches)
-            if len(self._grantors) >= _MAX_KEPT:
-                self._grantors.clear()
-            grantor = self._grantors[alike] = RedisGrantor(self.context, keys, scripts, self.servers)
-        return grantor
+        scripts = self._script_sets.get(keys.family)
+        if scripts is None:
+            scripts = self._script_sets[keys.family] = ScriptSet(keys.family, self._batches)
+        return RedisGrantor(self.context, keys, scripts, self.servers)
 
     def after_fork(self) -> None:
         """In a forked child: its copies of the leases are the parent's alone."""
