@@ -182,7 +182,7 @@ def offer_of(text: str | bytes) -> Offer:
 
 def _read(text: str) -> Offer | None:
     try:
-        said = urlsafe_b64decode(text.removeprefix(_START).encode("ascii"))[4:]  # `offer_of` looks at what is before
+        said = urlsafe_b64decode(text.removeprefix(_START).encode("ascii"))[4:]  # `offer_of` compares the rest
         kind, names, amount, secret, ttl = json.loads(said)
         if type(amount) is not int or amount < 1 or type(ttl) is not float or not 0 < ttl < math.inf:
             return None

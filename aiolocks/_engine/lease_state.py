@@ -1,4 +1,4 @@
-"""What this process knows of a lease: how long it is certainly valid, how it ended, and what is to be done then.
+"""What this process knows of a lease: how long it is certainly valid, how it ended, and what follows then.
 
 The watchdog refers to a `LeaseState` and renews it, but never to the `Lease`, which is the caller's handle. When the
 last reference to that handle goes, `Lease.__del__` stops the renewal.

@@ -76,7 +76,7 @@ class Undos:
         return any(release.begun > at for release in self.under_way.values())
 
     def close(self, error: Exception) -> None:
-        """Finish all, each with what is known to obstruct it, or with *error*. Later undos finish as they begin."""
+        """Finish all, each with its known obstacle, or with *error*. Later undos finish as they begin."""
         self.closed = True
         for release in list(self.under_way.values()):
             release.finish(release.obstacle() or error)

@@ -180,7 +180,7 @@ async def test_by_a_promoted_replicas_clock_leases_end_early_or_those_of_the_dea
 
 @pytest.mark.parametrize("closed", ["when idle", "for a new password"])
 async def test_a_lease_is_kept_and_handed_on_over_new_connections(own_server: RedisServer, closed: str) -> None:
-    """The server closes what is idle for 1 to 2 s, or has a new password sooner than the client."""
+    """The server closes connections that are idle for 1 to 2 s, or has a new password sooner than the client."""
     operator: Any = own_server.operator
     operator.execute_command("ACL", "SETUSER", "app", "on", ">old", "+@all", "~*", "&*")
     login = UsernamePasswordCredentialProvider("app", "old")

@@ -15,7 +15,7 @@ from aiolocks import AcquireTimeoutError, Election, Lease, LeaseLostError, Lock,
 from aiolocks.testing import lose
 from tests.support.elections import Leading, running, waiting
 from tests.support.lateness import SLACK, bounded, in_time
-from tests.support.primitives import NOBODY, cancelled
+from tests.support.primitives import NO_SERVER, cancelled
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -438,14 +438,14 @@ async def test_a_manager_makes_elections_with_its_defaults_and_ends_their_waits(
         ({"colour": 1}, "its options are ttl, max_hold"),
     ])  # fmt: skip
 async def test_an_option_that_makes_no_sense_is_an_error_that_says_why(wrong: dict[str, Any], says: str) -> None:
-    makes: list[Callable[..., Election]] = [partial(Election, NOBODY), LockManager(NOBODY).election]
+    makes: list[Callable[..., Election]] = [partial(Election, NO_SERVER), LockManager(NO_SERVER).election]
     for make in makes:
         with pytest.raises(TypeError, match=says):
             make(NAME, **wrong)
 
 
 async def test_what_cannot_lead_is_an_error_that_says_what_can() -> None:
-    election: Any = Election(NOBODY, NAME)
+    election: Any = Election(NO_SERVER, NAME)
     for wrong in (returns(None), None, 3):  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"lead must be a coroutine function, as in run\(lead\)"):
             await election.run(wrong)

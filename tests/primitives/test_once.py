@@ -20,7 +20,7 @@ import aiolocks
 from aiolocks import AcquireTimeoutError, LeaseLostError, LockManager, Once, OnceFailedError, OutcomeMismatchError
 from tests.support import network
 from tests.support.heard import hearing
-from tests.support.primitives import NOBODY, SOON, cancelled, until
+from tests.support.primitives import NO_SERVER, SOON, cancelled, until
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -676,7 +676,7 @@ async def test_wrong_decorations_are_refused_at_once() -> None:
         (rates, "rates", {"keep": 1, "errors": "raise"}), (rates, "rates", {}),
     ):  # fmt: skip
         with pytest.raises((TypeError, ValueError)):
-            aiolocks.once(NOBODY, name, **options)(function)  # type: ignore[arg-type]
+            aiolocks.once(NO_SERVER, name, **options)(function)  # type: ignore[arg-type]
 
 
 async def test_defaults_of_a_manager_that_make_no_sense_here_do_not_apply(client: Redis) -> None:
@@ -695,12 +695,12 @@ WRONG_OPTIONS: list[dict[str, Any]] = [
 async def test_wrong_options_are_refused_before_any_io() -> None:
     for options in WRONG_OPTIONS:
         with pytest.raises((TypeError, ValueError)) as caught:
-            Once(NOBODY, NAME, **{"keep": 1, **options})
+            Once(NO_SERVER, NAME, **{"keep": 1, **options})
         assert next(iter(options)) in str(caught.value)
 
 
 async def test_wrong_calls_are_refused(client: Redis) -> None:
-    once, coroutine = Once(NOBODY, NAME, keep=1), Work()()
+    once, coroutine = Once(NO_SERVER, NAME, keep=1), Work()()
     for function, options in (
         (coroutine, {}), (None, {}), (Work(), {"timeout": -1}), (Work(), {"fingerprint": b"a"}),
         (Work(), {"fingerprint": "a" * 1025}),
@@ -709,6 +709,6 @@ async def test_wrong_calls_are_refused(client: Redis) -> None:
             await once.run(function, **options)  # type: ignore[arg-type]
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
     with pytest.raises(TypeError):
-        Once(NOBODY, NAME)  # type: ignore[call-arg]
+        Once(NO_SERVER, NAME)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="coroutine function"):
         await Once(client, NAME, keep=1).run(lambda: 5)  # type: ignore[arg-type, return-value]

@@ -22,7 +22,7 @@ from aiolocks import AcquireTimeoutError, Lock, LockManager, Redlock, RWLock, Se
 from tests.support.cases import one_by_one
 from tests.support.clients import client_at
 from tests.support.kinds import KINDS, Kind, complete
-from tests.support.primitives import EVERY_ROW, NOBODY, ROWS, Make, Row, as_a_stranger, enter, every_row
+from tests.support.primitives import EVERY_ROW, NO_SERVER, ROWS, Make, Row, as_a_stranger, enter, every_row
 
 Constructor = Callable[..., object]
 
@@ -40,14 +40,14 @@ def class_of(kind: Kind) -> Any:
 
 
 def constructor(kind: Kind) -> Constructor:
-    return partial(class_of(kind), [NOBODY] if kind.quorum else NOBODY, *ARGUMENTS[kind.name])
+    return partial(class_of(kind), [NO_SERVER] if kind.quorum else NO_SERVER, *ARGUMENTS[kind.name])
 
 
 CONSTRUCTORS: dict[str, Constructor] = {
     **{kind.class_name: constructor(kind) for kind in LEASED},
-    "LockManager": partial(LockManager, NOBODY),
+    "LockManager": partial(LockManager, NO_SERVER),
     **{
-        f"locks.{kind.method}": partial(getattr(LockManager(NOBODY), kind.method), *ARGUMENTS[kind.name])
+        f"locks.{kind.method}": partial(getattr(LockManager(NO_SERVER), kind.method), *ARGUMENTS[kind.name])
         for kind in LEASED
         if kind.method
     },
@@ -176,10 +176,10 @@ async def test_an_upgrade_waits_and_a_value_lasts_for_a_timedelta(client: Redis,
 @one_by_one("name, error", BAD_NAMES)
 def test_a_bad_name_is_an_error(row: Row, name: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="name"):
-        row.make(NOBODY, name)
+        row.make(NO_SERVER, name)
 
 
-@one_by_one("client", [None, "redis://localhost", NOBODY.connection_pool, NOBODY.pipeline(), redis_sync.Redis()])
+@one_by_one("client", [None, "redis://localhost", NO_SERVER.connection_pool, NO_SERVER.pipeline(), redis_sync.Redis()])
 def test_what_is_no_client_is_an_error_that_names_the_right_module(client: Any) -> None:
     constructors: list[Constructor] = [LockManager, *(partial(row.make, name="orders") for row in ROWS)]
     for construct in constructors:
@@ -191,14 +191,14 @@ def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> Non
     of_names = [kind for kind in KINDS if ARGUMENTS[kind.name] in [("a",), (["a"],), ("a/b",)] if not kind.quorum]
     mistakes: list[tuple[object, str]] = [
         ("orders", "client goes first, then the name"), (["orders"], "client goes first, then the name"),
-        ("redis://:secret@localhost", "LockManager.from_url"), (LockManager(NOBODY), r"manager\.lock\("),
+        ("redis://:secret@localhost", "LockManager.from_url"), (LockManager(NO_SERVER), r"manager\.lock\("),
         (Redis, "not the class"), (redis_sync.Redis, r"redis\.asyncio\.Redis\(\), not the class"),
-        ([NOBODY], "only a Redlock has several"),
+        ([NO_SERVER], "only a Redlock has several"),
     ]  # fmt: skip
     for primitive in map(class_of, of_names):
         for wrong, says in mistakes:
             with pytest.raises(TypeError, match=says) as caught:
-                primitive(wrong, NOBODY)
+                primitive(wrong, NO_SERVER)
             assert "secret" not in str(caught.value)
 
 
@@ -206,17 +206,17 @@ def test_what_is_mistaken_for_a_client_is_an_error_that_says_what_to_do() -> Non
 def test_a_bad_timeout_of_a_block_is_an_error_before_it_is_entered(row: Row) -> None:
     for value in ("1", True):
         with pytest.raises(TypeError, match="timeout"):
-            row.make(NOBODY, "orders").hold(timeout=value)  # type: ignore[arg-type]
+            row.make(NO_SERVER, "orders").hold(timeout=value)  # type: ignore[arg-type]
     for bad in OUT_OF_RANGE:
         with pytest.raises(ValueError, match="timeout"):
-            row.make(NOBODY, "orders").hold(timeout=cast("float", bad))
+            row.make(NO_SERVER, "orders").hold(timeout=cast("float", bad))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 @one_by_one("verb", ["__aenter__", "acquire", "try_acquire", "release", "locked", "statistics"])
 def test_without_an_asyncio_loop_every_verb_is_an_error_that_names_asyncio(row: Row, verb: str) -> None:
     """Under trio there is none either."""
-    call = getattr(row.make(NOBODY, "orders"), verb)
+    call = getattr(row.make(NO_SERVER, "orders"), verb)
     with pytest.raises(RuntimeError, match="asyncio"):
         call().send(None)
 
@@ -233,7 +233,7 @@ def test_one_object_serves_one_event_loop_after_another(row: Row, redis_url: str
 
 
 async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
-    semaphore = Semaphore(NOBODY, "orders", 3)
+    semaphore = Semaphore(NO_SERVER, "orders", 3)
     for call in (
         semaphore.acquire(timeout=-1),
         semaphore.acquire(timeout=timedelta(seconds=-1)),
@@ -292,7 +292,7 @@ LockManager(redis, ttl=60000).semaphore("scraper", 3)
 
 @one_by_one("row", ROWS)
 def test_calls_show_their_own_keywords_and_are_mocked_as_what_is_awaited(row: Row) -> None:
-    lock: Any = row.make(NOBODY, "orders")
+    lock: Any = row.make(NO_SERVER, "orders")
     permits = {"permits"} if isinstance(lock, Semaphore) else set()
     assert inspect.signature(lock.hold).parameters.keys() == {"timeout", "max_waiting"} | permits
     assert inspect.signature(lock.acquire).parameters.keys() == {"timeout", "max_waiting"} | permits
@@ -305,12 +305,12 @@ def test_calls_show_their_own_keywords_and_are_mocked_as_what_is_awaited(row: Ro
 def test_a_wrong_keyword_is_explained_before_a_missing_argument() -> None:
     kind: Any = Semaphore
     with pytest.raises(TypeError, match="use ttl="):
-        kind(NOBODY, "scraper", expire=5)
+        kind(NO_SERVER, "scraper", expire=5)
     with pytest.raises(
         TypeError,
         match=r"RWLock\.read\.hold\(\) has no 'ttl': it takes timeout= and max_waiting=; options such as ttl= belong",
     ):
-        cast("Any", RWLock(NOBODY, "catalogue").read).hold(ttl=5)
+        cast("Any", RWLock(NO_SERVER, "catalogue").read).hold(ttl=5)
 
 
 _sentinel: Any = Sentinel
@@ -325,7 +325,7 @@ ON_A_CLUSTER: Any = RedisCluster(host="localhost", port=1)
 def test_where_an_uptime_says_nothing_none_is_asked_for(client: Any, says: str) -> None:
     """A server in memory begins with its process; where a replica takes over, that may have been up for long."""
     constructors: list[Constructor] = [partial(row.make, client) for row in EVERY_ROW]
-    for construct in [*constructors, cast("Constructor", partial(Redlock, [NOBODY, client]))]:
+    for construct in [*constructors, cast("Constructor", partial(Redlock, [NO_SERVER, client]))]:
         with pytest.raises(ValueError, match=rf"min_uptime.* {says}"):
             construct("orders", min_uptime=1)
         construct("orders", min_uptime=0)
@@ -333,7 +333,7 @@ def test_where_an_uptime_says_nothing_none_is_asked_for(client: Any, says: str) 
 
 def test_replicas_is_a_whole_number_or_a_word_for_one() -> None:
     for right in (0, 3, "majority", "all"):
-        Lock(NOBODY, "orders", replicas=cast("int", right))
+        Lock(NO_SERVER, "orders", replicas=cast("int", right))
     for wrong, error in [(-1, ValueError), ("most", ValueError), (None, TypeError), (1.0, TypeError)]:
         with pytest.raises(error, match="replicas"):
-            Lock(NOBODY, "orders", replicas=cast("int", wrong))
+            Lock(NO_SERVER, "orders", replicas=cast("int", wrong))

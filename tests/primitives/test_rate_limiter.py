@@ -16,7 +16,7 @@ from aiolocks import AcquireTimeoutError, LimitMismatchError, LockManager, Queue
 from tests.support import network
 from tests.support.heard import hearing
 from tests.support.lateness import SLACK, assert_within
-from tests.support.primitives import NOBODY, SOON, cancelled, queued
+from tests.support.primitives import NO_SERVER, SOON, cancelled, queued
 from tests.support.virtual import clock
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
@@ -139,7 +139,7 @@ async def test_a_cost_counts_as_so_many_starts(client: Redis) -> None:
 
 @pytest.mark.parametrize("ask", ["acquire", "try_acquire"])
 async def test_a_wrong_cost_or_one_above_the_limit_is_an_error_before_anything_is_sent(ask: str) -> None:
-    limiter = limiter_of(NOBODY)
+    limiter = limiter_of(NO_SERVER)
     with pytest.raises(LimitMismatchError, match="rate 'api': a cost of 4 is above the limit, 3 per 1 s") as caught:
         await getattr(limiter, ask)(cost=4)
     assert (caught.value.name, caught.value.permits, caught.value.limit) == (NAME, 4, 3)
@@ -160,7 +160,7 @@ async def test_a_wrong_cost_or_one_above_the_limit_is_an_error_before_anything_i
 ])  # fmt: skip
 async def test_a_wrong_option_is_refused_at_once(given: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
-        RateLimiter(NOBODY, **{"name": NAME, "limit": 3, "per": PER, **given})
+        RateLimiter(NO_SERVER, **{"name": NAME, "limit": 3, "per": PER, **given})
 
 
 async def test_a_misused_limiter_says_how_it_is_used(client: Redis) -> None:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from aiolocks import LockError, LockManager, VersionConflictError, Versioned
 from tests.support.clients import client_at
-from tests.support.primitives import NOBODY
+from tests.support.primitives import NO_SERVER
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -111,13 +111,13 @@ async def test_the_manager_makes_one_with_its_prefix(client: Redis) -> None:
 async def test_a_bad_option_client_or_key_is_an_error_at_once() -> None:
     anyhow: Any = Versioned
     for bad in (0, float("nan"), float("inf"), 10**400, timedelta(0), timedelta(microseconds=1), timedelta(-1)):
-        for make in (partial(anyhow, NOBODY), LockManager(NOBODY).versioned):
+        for make in (partial(anyhow, NO_SERVER), LockManager(NO_SERVER).versioned):
             with pytest.raises(ValueError, match="expire"):
                 make(KEY, expire=bad)
     for client, key, options, error, says in (
-        (NOBODY, KEY, {"expire": "1"}, TypeError, "expire"), (NOBODY, KEY, {"prefix": "{"}, ValueError, "prefix"),
-        (NOBODY, KEY, {"ttl": 5}, TypeError, "ttl"), (redis_sync.Redis(), KEY, {}, TypeError, r"redis\.asyncio"),
-        (NOBODY, b"bytes", {}, TypeError, "name"), (NOBODY, "", {}, ValueError, "name"),
+        (NO_SERVER, KEY, {"expire": "1"}, TypeError, "expire"), (NO_SERVER, KEY, {"prefix": "{"}, ValueError, "prefix"),
+        (NO_SERVER, KEY, {"ttl": 5}, TypeError, "ttl"), (redis_sync.Redis(), KEY, {}, TypeError, r"redis\.asyncio"),
+        (NO_SERVER, b"bytes", {}, TypeError, "name"), (NO_SERVER, "", {}, ValueError, "name"),
     ):  # fmt: skip
         with pytest.raises(error, match=says):
             anyhow(client, key, **options)

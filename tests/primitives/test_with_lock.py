@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 import aiolocks
 from aiolocks import HierarchicalLock, Lock, LockManager, MultiLock, RLock, RWLock, Semaphore, Versioned, with_lock
 from tests.support.kinds import complete, kinds_where
-from tests.support.primitives import NOBODY, Make
+from tests.support.primitives import NO_SERVER, Make
 
 pytestmark = pytest.mark.usefixtures("quick_sessions")
 
@@ -152,7 +152,7 @@ async def test_the_client_may_come_later(client: Redis) -> None:
 
 
 async def test_wrong_arguments_are_the_functions_own_type_error_and_nothing_is_asked() -> None:
-    @with_lock(NOBODY, "{a}")
+    @with_lock(NO_SERVER, "{a}")
     async def work(a: int) -> None: ...
 
     wrong: Any = work
@@ -163,7 +163,7 @@ async def test_wrong_arguments_are_the_functions_own_type_error_and_nothing_is_a
 
 
 async def test_the_function_keeps_its_name_its_docstring_and_its_signature() -> None:
-    @with_lock(NOBODY, "{a}")
+    @with_lock(NO_SERVER, "{a}")
     async def work(a: int, *, b: str = "") -> float:
         """Work."""
         return 0.5
@@ -180,7 +180,7 @@ async def test_a_bad_template_is_an_error_at_decoration(template: str) -> None:
     async def work(a: int, b: int = 0) -> None: ...
 
     with pytest.raises(ValueError):
-        with_lock(lambda: NOBODY, template)(work)
+        with_lock(lambda: NO_SERVER, template)(work)
 
 
 async def test_a_template_of_what_is_no_parameter_is_told_which_there_are() -> None:
@@ -189,7 +189,7 @@ async def test_a_template_of_what_is_no_parameter_is_told_which_there_are() -> N
     for function, has in [(work, "a, b"), (nothing, "none")]:
         anyhow: Any = function
         with pytest.raises(ValueError, match=rf"'\{{c\}}' names 'c', which is no parameter of .*; it has: {has}$"):
-            with_lock(lambda: NOBODY, "{c}")(anyhow)
+            with_lock(lambda: NO_SERVER, "{c}")(anyhow)
 
 
 async def test_a_bad_or_unknown_option_is_an_error_at_decoration_that_says_what_to_use() -> None:
@@ -200,7 +200,7 @@ async def test_a_bad_or_unknown_option_is_an_error_at_decoration_that_says_what_
         ({"tll": 5}, TypeError, r"Lock has no 'tll'; its options are ttl, acquire_timeout"),
         ({"timeout": 5}, TypeError, "use ttl="),
     ):
-        for client in (NOBODY, LockManager(NOBODY)):
+        for client in (NO_SERVER, LockManager(NO_SERVER)):
             with pytest.raises(error, match=says):
                 anyhow(client, "a", **options)(nothing)
 
@@ -214,7 +214,7 @@ async def test_what_is_no_coroutine_function_is_a_type_error_at_decoration() -> 
     for wrong in (plain, generator, 5):
         function: Any = wrong
         with pytest.raises(TypeError, match="coroutine function"):
-            with_lock(NOBODY, "a")(function)
+            with_lock(NO_SERVER, "a")(function)
 
 
 async def test_a_lock_with_modes_is_held_in_the_mode_that_kind_names(client: Redis) -> None:
@@ -240,11 +240,11 @@ async def test_a_kind_that_cannot_be_entered_is_an_error_at_decoration_that_says
     kind: Any, says: str, later: bool
 ) -> None:
     with pytest.raises(TypeError, match=says):
-        with_lock((lambda: NOBODY) if later else NOBODY, "a", kind=kind)(nothing)
+        with_lock((lambda: NO_SERVER) if later else NO_SERVER, "a", kind=kind)(nothing)
 
 
 async def test_a_kind_that_makes_what_cannot_be_entered_is_an_error_at_decoration() -> None:
-    for client in (NOBODY, LockManager(NOBODY)):
+    for client in (NO_SERVER, LockManager(NO_SERVER)):
         with pytest.raises(TypeError, match=r"\.read"):
             with_lock(client, "a", kind=cast("Any", partial(RWLock, ttl=5)))(nothing)
 
@@ -252,13 +252,13 @@ async def test_a_kind_that_makes_what_cannot_be_entered_is_an_error_at_decoratio
 async def test_a_name_that_is_no_template_is_an_error_at_decoration_that_says_so() -> None:
     async def work(a: int) -> None: ...
 
-    for wrong in (42, None, b"a", NOBODY):
+    for wrong in (42, None, b"a", NO_SERVER):
         with pytest.raises(TypeError, match=r"name must be a template, .* not " + type(wrong).__name__):
-            with_lock(NOBODY, cast("str", wrong))
+            with_lock(NO_SERVER, cast("str", wrong))
     with pytest.raises(TypeError, match="not int"):
-        with_lock(NOBODY, cast("str", [42]))(work)
+        with_lock(NO_SERVER, cast("str", [42]))(work)
     with pytest.raises(TypeError, match=r"several, such as \['from:\{a\}'\]"):
-        with_lock(NOBODY, "from:{a}", kind=MultiLock)(work)
+        with_lock(NO_SERVER, "from:{a}", kind=MultiLock)(work)
 
 
 async def test_the_class_of_a_client_is_an_error_at_decoration() -> None:

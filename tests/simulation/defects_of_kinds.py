@@ -1,4 +1,4 @@
-"""Defects of what is not shared by all: of modes, of several names or levels at once, of voting, of rates."""
+"""Defects of single kinds: of modes, of several names or levels at once, of voting, of rates."""
 
 from aiolocks import _rate_limiter
 from aiolocks._grantors.min_hold import MinHold

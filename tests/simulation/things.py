@@ -31,7 +31,7 @@ _MEMBERS = ("", "-b", "-c", "-d")
 @final
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What is fought over. *limit*: a semaphore's permits; a rate's starts in *ttl*; a multilock's names; else 1."""
+    """It is fought over. *limit*: a semaphore's permits; a rate's starts in *ttl*; a multilock's names; else 1."""
 
     kind: str
     name: str

@@ -163,7 +163,7 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
         raise ServerError(f"the one at {replica.port} did not become a primary")
 
     def move_slot(self, slot: int, to: RedisServer, *, at_once: bool = False) -> None:
-        """Move *slot* with its keys; returns when both nodes know. The others are told by these, a little later.
+        """Move *slot* with its keys; returns when both nodes know. The others learn of it a little later.
 
         *at_once*: by a snapshot and a stream of what changes, as Valkey 9 can, and not key by key.
         """

@@ -22,7 +22,7 @@ from tests.support.virtual import clock
 
 T = TypeVar("T")
 
-NOBODY = Redis(port=1)
+NO_SERVER = Redis(port=1)
 """A client of a port at which nothing listens."""
 
 SHORT = 0.6

@@ -21,7 +21,7 @@ from aiolocks._core import hints
 from aiolocks.testing import ScriptedGrantor
 from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, complete, kinds_where
-from tests.support.primitives import NOBODY
+from tests.support.primitives import NO_SERVER
 
 WORKS = ""
 OWN = "Python says it in its own words"
@@ -172,7 +172,7 @@ async def a_lease() -> Lease:
 def answered(code: str, **more: Any) -> str:
 
     async def answer() -> str:
-        names = {**names_around(NOBODY), "lease": await a_lease() if "lease" in code else None, **more}
+        names = {**names_around(NO_SERVER), "lease": await a_lease() if "lease" in code else None, **more}
         with pytest.raises((TypeError, AttributeError, ImportError)) as caught:
             await tried(code, names)
         text = f"{caught.type.__name__}: {caught.value}"
@@ -203,7 +203,7 @@ async def test_what_works_elsewhere_works(client: Redis, quick_sessions: None) -
 }, kinds_where()).values())  # fmt: skip
 def test_a_class_offers_its_own_options_and_no_others(kind: Any, name: object, offered: set[str]) -> None:
     with pytest.raises(TypeError, match="tll") as caught:
-        kind([NOBODY] if kind is Redlock else NOBODY, name, tll=5)
+        kind([NO_SERVER] if kind is Redlock else NO_SERVER, name, tll=5)
     listed = str(caught.value).partition("its options are ")[2].split(", ")
     assert listed == [option for option in inspect.signature(kind).parameters if option in listed]
     assert {"limit", "replicas", "track"} & set(listed) == offered
@@ -231,22 +231,22 @@ def test_a_wrong_call_is_told_the_keywords_that_this_one_takes(call: str, shown:
 
 
 def test_a_misplaced_argument_is_not_shown_as_it_may_be_a_token() -> None:
-    lock: Any = Lock(NOBODY, "orders")
+    lock: Any = Lock(NO_SERVER, "orders")
     with pytest.raises(TypeError) as caught:
         lock.acquire("a token")
     assert "a token" not in str(caught.value)
     with pytest.raises(TypeError, match=r"^ttl must be a number"):  # from within a correct call
-        Lock(NOBODY, "orders", ttl=None)  # type: ignore[arg-type]
+        Lock(NO_SERVER, "orders", ttl=None)  # type: ignore[arg-type]
 
 
 THINGS: list[Any] = [
-    LockManager(NOBODY), HierarchicalLock(NOBODY, "shop/orders").read, RWLock(NOBODY, "orders").write,
-    aiolocks.Election(NOBODY, "scheduler"), aiolocks.Once(NOBODY, "rates", keep=1),
+    LockManager(NO_SERVER), HierarchicalLock(NO_SERVER, "shop/orders").read, RWLock(NO_SERVER, "orders").write,
+    aiolocks.Election(NO_SERVER, "scheduler"), aiolocks.Once(NO_SERVER, "rates", keep=1),
     *complete({
-        "hierarchy": HierarchicalLock(NOBODY, "shop/orders"), "lock": Lock(NOBODY, "orders"),
-        "multilock": MultiLock(NOBODY, ["orders"]), "redlock": Redlock([NOBODY], "orders"),
-        "rlock": RLock(NOBODY, "orders"), "rwlock": RWLock(NOBODY, "orders"),
-        "semaphore": Semaphore(NOBODY, "orders", 3), "versioned": Versioned(NOBODY, "stock"),
+        "hierarchy": HierarchicalLock(NO_SERVER, "shop/orders"), "lock": Lock(NO_SERVER, "orders"),
+        "multilock": MultiLock(NO_SERVER, ["orders"]), "redlock": Redlock([NO_SERVER], "orders"),
+        "rlock": RLock(NO_SERVER, "orders"), "rwlock": RWLock(NO_SERVER, "orders"),
+        "semaphore": Semaphore(NO_SERVER, "orders", 3), "versioned": Versioned(NO_SERVER, "stock"),
     }, [kind.name for kind in KINDS]).values(),
 ]  # fmt: skip
 

@@ -11,12 +11,12 @@ from aiolocks._core.keys import Keys
 from aiolocks._core.kinds import Kind
 from aiolocks._primitives.base import Acquirable
 from tests.support.kinds import EVERY_KIND, KINDS
-from tests.support.primitives import EVERY_ROW, NOBODY, Row
+from tests.support.primitives import EVERY_ROW, NO_SERVER, Row
 
 
 def made(kind: Kind) -> Acquirable:
     row = next(row for row in EVERY_ROW if row.kind is kind)
-    primitive = row.make(NOBODY, "orders")
+    primitive = row.make(NO_SERVER, "orders")
     assert isinstance(primitive, Acquirable)
     return primitive
 
@@ -63,7 +63,7 @@ def test_a_kind_has_the_word_the_modes_and_the_method_that_it_says(kind: Kind) -
     assert Keys("app:", kind.name, "a").base == b"app:%b:{a}" % kind.key_word.encode()
     cls = getattr(aiolocks, kind.class_name)
     if kind.modes:
-        primitive = cls(NOBODY, "a")
+        primitive = cls(NO_SERVER, "a")
         public = {name for name in dir(primitive) if not name.startswith("_")}
         assert set(kind.modes) == {name for name in public if isinstance(getattr(primitive, name), Acquirable)}
     assert issubclass(cls, Acquirable) is (kind.leased and not kind.modes)
@@ -73,6 +73,6 @@ def test_a_kind_has_the_word_the_modes_and_the_method_that_it_says(kind: Kind) -
 
 @pytest.mark.parametrize("row", EVERY_ROW, ids=str)
 def test_a_row_is_of_the_kind_that_it_says(row: Row) -> None:
-    primitive = row.make(NOBODY, "orders")
+    primitive = row.make(NO_SERVER, "orders")
     assert isinstance(primitive, Acquirable)
     assert primitive._kind == row.kind.name

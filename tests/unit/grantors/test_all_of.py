@@ -150,7 +150,7 @@ async def test_a_part_lost_while_its_caller_waits_for_another_makes_all_begin_ag
 
 @pytest.mark.parametrize(("took", "renewals"), [(15, [False, True]), (40, [RedisConnectionError()])], ids=["", "over"])
 async def test_a_part_lost_while_the_last_is_requested_makes_all_begin_again(took: int, renewals: Any) -> None:
-    """Nobody waits in line any more, so only a look at all parts tells of the loss.
+    """No caller waits in line any more, so only a look at all parts tells of the loss.
 
     A part runs out if its renewals get lost and the answer to the last question comes after its end.
     """

@@ -10,10 +10,10 @@ import pytest
 import aiolocks
 from tests.support.cases import one_by_one
 from tests.support.kinds import KINDS, Kind
-from tests.support.primitives import NOBODY, rows_where
+from tests.support.primitives import NO_SERVER, rows_where
 
 PRIMITIVES: dict[str, Callable[..., Any]] = {
-    row.id: partial(row.make, NOBODY, "orders") for row in rows_where().values()
+    row.id: partial(row.make, NO_SERVER, "orders") for row in rows_where().values()
 }
 
 DEFAULTS = {

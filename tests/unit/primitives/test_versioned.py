@@ -11,7 +11,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from aiolocks import VersionConflictError, Versioned
 from tests.support.answering import SILENCE, Answering, Asked
-from tests.support.primitives import NOBODY, cancelled
+from tests.support.primitives import NO_SERVER, cancelled
 from tests.support.virtual import clock
 
 
@@ -86,13 +86,13 @@ async def test_a_cancelled_write_that_has_not_left_yet_never_does() -> None:
 @pytest.mark.parametrize("attempts", [True, 2.0, "3", None, 0, -1])
 async def test_attempts_are_a_number_of_at_least_one(attempts: Any) -> None:
     with pytest.raises(ValueError if type(attempts) is int else TypeError, match="attempts"):
-        await Versioned(NOBODY, "stock").update(lambda _: "ours", attempts=attempts)
+        await Versioned(NO_SERVER, "stock").update(lambda _: "ours", attempts=attempts)
 
 
 def test_the_shortest_time_that_a_value_may_last_is_a_millisecond() -> None:
-    Versioned(NOBODY, "stock", expire=0.001)
+    Versioned(NO_SERVER, "stock", expire=0.001)
     with pytest.raises(ValueError, match="expire"):
-        Versioned(NOBODY, "stock", expire=0.0009)
+        Versioned(NO_SERVER, "stock", expire=0.0009)
 
 
 async def test_times_are_told_to_the_server_in_milliseconds() -> None:
