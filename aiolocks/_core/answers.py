@@ -10,13 +10,14 @@ import math
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
 from redis import exceptions
 from redis.asyncio.retry import Retry
 
 from .replies import UNREADABLE, unreadable_protocol
 from .timing import Backoff, longest_retry_delay
+from .untyped import Future
 
 T = TypeVar("T")
 
@@ -157,7 +158,7 @@ def came_too_early(error: Exception) -> bool:
     return isinstance(error, NotNowError) or isinstance(error.__cause__, NotNowError)
 
 
-def resolve(future: "asyncio.Future[Any]", answer: object) -> None:
+def resolve(future: Future, answer: object) -> None:
     """Pass on an answer, or the exception that came in its place, unless the caller has left."""
     if future.done():
         return

@@ -3,7 +3,20 @@
 For replies it is `replies.RawReply`.
 """
 
-from typing import Any
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Coro = Coroutine[Any, Any, T]
+"""A coroutine: what it yields and is sent concerns asyncio alone."""
+
+Task = asyncio.Task[Any]
+"""A task of the program, with whatever result."""
+
+Future = asyncio.Future[Any]
+"""A future on which a task of the program waits, with whatever result."""
 
 RawConnection = Any
 """A connection of redis-py, whose stream and parser are private."""

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,7 @@ from .._core.doing import Doing
 from .._core.errors import AcquireTimeoutError, LockError, QueueFullError
 from .._core.kinds import BUSY, HELD
 from .._core.options import Options
+from .._core.untyped import Coro
 from .._core.values import Holder, described
 from .._redis.clients import place_of
 from .closing import Closing, closed_error
@@ -163,7 +164,7 @@ class Acquisition:
             block.open(lease, state)
         return lease
 
-    def try_acquire(self, handle: Callable[[LeaseState], L], *, by_hand: bool = False) -> Coroutine[Any, Any, L | None]:
+    def try_acquire(self, handle: Callable[[LeaseState], L], *, by_hand: bool = False) -> Coro[L | None]:
         """Do as `acquire`, but return None if the lease is busy and the request does not wait."""
         return self.acquire(handle, by_hand=by_hand, or_raise=False)
 

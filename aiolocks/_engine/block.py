@@ -15,13 +15,12 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
-from .cancellation import Task
+from .._core.untyped import Coro, Task
 from .holdings import BodyTask
 from .lease_state import GONE_FROM_SERVER, LeaseState
 from .release import GRACE, Release
@@ -158,7 +157,7 @@ def frame_left(exc: BaseException | None) -> FrameType | None:
     return sys._getframe(2) if isinstance(exc, GeneratorExit) else None  # `inspect` takes ten times as long
 
 
-def as_coroutine(coroutine: Coroutine[Any, Any, T]) -> "CoroutineType[Any, Any, T]":
+def as_coroutine(coroutine: Coro[T]) -> "CoroutineType[Any, Any, T]":
     """Return *coroutine*. Exit stacks demand the type of a native coroutine, which `Coroutine` does not show."""
     return cast("CoroutineType[Any, Any, T]", coroutine)
 
@@ -199,7 +198,7 @@ class ExitHandle(Block):
         self.before = 0 if task is None else task.cancelling()
         return True
 
-    def __call__(self, *args: Any) -> Coroutine[Any, Any, None]:
+    def __call__(self, *args: Any) -> Coro[None]:
         """Leave the block. A handle that was looked up on the class gets the object as its first argument."""
         exc: BaseException | None = args[-2]
         if self._body is not None:
@@ -214,7 +213,7 @@ class ExitHandle(Block):
         return _left_by(cast("SharedContextManager[Any]", owner)._take_kept(), exc, frame.f_back or frame)
 
 
-def _left_by(block: Block, exc: BaseException | None, frame: FrameType) -> Coroutine[Any, Any, None]:
+def _left_by(block: Block, exc: BaseException | None, frame: FrameType) -> Coro[None]:
     """Leave *block* out of *frame*."""
     if isinstance(exc, GeneratorExit) and _running_loop() is not block.loop:
         return _nothing()  # destroyed after its loop: nothing can be sent any more
@@ -270,7 +269,7 @@ class SharedContextManager(Generic[T]):
 
         __aexit__ = ExitHandles()
 
-    def _enter(self, block: Block) -> Coroutine[Any, Any, T]:
+    def _enter(self, block: Block) -> Coro[T]:
         """Acquire a lease, open *block* with it, and return it."""
         raise NotImplementedError
 

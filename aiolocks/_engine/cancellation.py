@@ -12,7 +12,7 @@ from typing import Any, cast, final
 
 import anyio
 
-Task = asyncio.Task[Any]
+from .._core.untyped import Future, Task
 
 anyio_tasks: Mapping[Task, Any] | None = None
 """anyio's state of each task that has been in one of its scopes; None until its backend is known to be loaded."""
@@ -50,7 +50,7 @@ class Cancellation:
         self._sent = 0
         self._pause = _PAUSE
         self._timer: asyncio.Handle | None = None
-        self._waiters: tuple[asyncio.Future[Any], ...] = ()
+        self._waiters: tuple[Future, ...] = ()
         self._in_shield = False
         self._cancel()
 
@@ -141,7 +141,7 @@ class Cancellation:
     def _wait_for_shields(self, reached: list[Task]) -> None:
         """Try again each time that one of *reached* has run: it may leave its shield for one turn of the loop."""
         self._in_shield = True
-        waiters: list[asyncio.Future[Any] | None] = [getattr(each, "_fut_waiter", None) for each in reached]
+        waiters: list[Future | None] = [getattr(each, "_fut_waiter", None) for each in reached]
         self._waiters = tuple(waiter for waiter in waiters if waiter is not None)
         for waiter in self._waiters:  # the callback of the task itself comes first
             waiter.add_done_callback(self._on_run)
@@ -150,7 +150,7 @@ class Cancellation:
         else:
             self._timer = self._loop.call_later(_MAX_PAUSE, self._cancel)  # others may lift the shield
 
-    def _on_run(self, waiter: "asyncio.Future[Any]") -> None:
+    def _on_run(self, waiter: Future) -> None:
         if waiter in self._waiters:  # or the callback was due when it was removed
             self._cancel()
 
@@ -166,14 +166,14 @@ class Cancellation:
 
 def _reached(task: Task) -> Iterator[Task]:
     """Yield the tasks that a cancellation of *task* reaches: the last ones in its chain of waits, also by `gather`."""
-    seen: set[asyncio.Future[Any]] = set()
-    left: list[asyncio.Future[Any]] = [task]
+    seen: set[Future] = set()
+    left: list[Future] = [task]
     while left:
         one = left.pop()
         if one in seen or one.done():
             continue
         seen.add(one)
-        waiter: asyncio.Future[Any] | None = getattr(one, "_fut_waiter", None)
+        waiter: Future | None = getattr(one, "_fut_waiter", None)
         further = isinstance(waiter, asyncio.Task) or hasattr(waiter, "_children")
         if waiter is not None and further and not waiter.done():
             left.append(waiter)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from typing import final
 
-from .cancellation import Task
+from .._core.untyped import Task
 
 
 @final

@@ -7,13 +7,14 @@ the session open, and notifies the session half a second after the last one is g
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from .._core.background import background
 from .._core.options import Duration
 from .._core.tokens import fresh_session, tokens_of
+from .._core.untyped import Coro
 from .._core.values import Holder
 from .._redis.clients import Pool
 from .._redis.endpoints import Pipelines, pipeline_of
@@ -121,7 +122,7 @@ class Context:
         if self.idle_timer is None and not self.loop.is_closed():
             self.idle_timer = self.loop.call_later(IDLE, self._check_idle)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, coroutine: Coro[None]) -> None:
         """Run *coroutine* in the background. It ends with the session."""
         task = background(coroutine)
         self._tasks.add(task)

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from .._core.untyped import Task
 from . import cancellation
-from .cancellation import Cancellation, Task
+from .cancellation import Cancellation
 
 if TYPE_CHECKING:
     import anyio

@@ -6,7 +6,7 @@ Both are handles: the state of a lease is its `LeaseState`.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -17,6 +17,7 @@ from .._core.guard_commands import Command, Reply
 from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
+from .._core.untyped import Coro
 from .block import Block, as_coroutine, current_task, frame_left
 from .guard import guard
 from .lease_state import GONE_FROM_SERVER, LeaseState
@@ -350,7 +351,7 @@ class Hold:
 
     __slots__ = ("_acquire", "_block", "_in_use", "_of")
 
-    def __init__(self, acquire: Callable[[], Coroutine[Any, Any, Lease]], of: object) -> None:
+    def __init__(self, acquire: Callable[[], Coro[Lease]], of: object) -> None:
         """*of* is shown by `repr`."""
         self._acquire = acquire
         self._of = of

@@ -20,6 +20,7 @@ from .._core import events
 from .._core.errors import LeaseLostError
 from .._core.options import Duration, Options, Unset
 from .._core.timing import margin
+from .._core.untyped import Task
 from .context import Context, Grantor
 from .holdings import Base, BodyTask
 from .release import Release
@@ -242,7 +243,7 @@ class LeaseState:
 
     def __init__(
         self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options, fence: int,
-        validity: Validity, task: "asyncio.Task[Any] | None" = None, report: Report | None = None,
+        validity: Validity, task: "Task | None" = None, report: Report | None = None,
         changes: ModeChanges | None = None,
     ) -> None:  # fmt: skip
         self.context = context

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, TypeVarTupl
 
 from .._core.background import T_co, Wrapped
 from .._core.hints import mark_coroutine_function
+from .._core.untyped import Coro
 from .block import frame_left
 from .lease import Hold, Lease
 
@@ -48,7 +49,7 @@ class MustAwait(Wrapped[T_co], _Native[Any, Any, T_co]):  # type: ignore[misc]  
 
     __slots__ = ("_right",)
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T_co], right: str) -> None:
+    def __init__(self, coroutine: Coro[T_co], right: str) -> None:
         """*right* is the text of the errors, which shows the right call."""
         self._coroutine = coroutine
         self._right = right
@@ -77,10 +78,10 @@ class MustAwait(Wrapped[T_co], _Native[Any, Any, T_co]):  # type: ignore[misc]  
             return super().__getattr__(name)
 
 
-def must_await(right: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, MustAwait[T]]]:
+def must_await(right: str) -> Callable[[Callable[P, Coro[T]]], Callable[P, MustAwait[T]]]:
     """Make a coroutine function return `MustAwait`, with *right* as the text of its errors."""
 
-    def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, MustAwait[T]]:
+    def decorate(function: Callable[P, Coro[T]]) -> Callable[P, MustAwait[T]]:
         @wraps(function)
         def call(*args: P.args, **keywords: P.kwargs) -> MustAwait[T]:
             return MustAwait(function(*args, **keywords), right)
@@ -101,7 +102,7 @@ class Acquiring(MustAwait[Lease]):  # type: ignore[misc]  # see `_Native`
     __slots__ = ("_hold", "_make_hold", "_of", "_terms")
 
     def __init__(
-        self, of: object, acquire: Callable[[*Ts], Coroutine[Any, Any, Lease]], make_hold: Callable[[*Ts], Hold],
+        self, of: object, acquire: Callable[[*Ts], Coro[Lease]], make_hold: Callable[[*Ts], Hold],
         *terms: *Ts,
     ) -> None:  # fmt: skip
         """*acquire* returns the coroutine, and *make_hold* the block, both on these *terms*."""

@@ -34,7 +34,7 @@ from .._core.errors import LimitMismatchError, LockError
 from .._core.options import MAX_NOTE
 from .._core.timing import deadline, recheck_interval
 from .._core.tokens import fresh_token, session_of
-from .._core.untyped import make_tuple
+from .._core.untyped import Future, make_tuple
 from .._core.values import printable
 from .._redis.pipeline import PendingCall
 from .extension import Extension
@@ -388,7 +388,7 @@ class Request:
         self.awaited = None
         _ = self.turn  # of its own: what the asking ends with and what the waiting ends with must not be mixed up
 
-    def wait_by(self, asked: "asyncio.Future[Any]") -> bool:
+    def wait_by(self, asked: Future) -> bool:
         """Make *asked*, the future of the answer, the turn as well; say whether that was done.
 
         A caller told "queued" would only wait again, so it stays asleep: the same future gets the grant. One that has

@@ -11,7 +11,7 @@ from .._core import events
 from .._core.answers import REPLY_TIMEOUT, as_the_client_would, ask_until, resolve, was_not_run
 from .._core.keys import Keys, channel_of
 from .._core.options import Replicas
-from .._core.replies import MAX_FENCE, UNREADABLE, check_numbers, check_reply, grants_in
+from .._core.replies import MAX_FENCE, UNREADABLE, RawReply, check_numbers, check_reply, grants_in
 from .._core.untyped import make_tuple
 from .._engine.context import Context, Guarding
 from .._engine.extension import Extension
@@ -124,7 +124,7 @@ class RedisGrantor:
     def _take_over(self, extension: Extension, request: Request, patience: float) -> "asyncio.Future[Answer]":
         """Run the extension's script in place of `grant`."""
 
-        def receive(call: PendingCall, reply: Any) -> None:
+        def receive(call: PendingCall, reply: RawReply) -> None:
             if isinstance(reply, Exception) or (type(reply) is int and reply > 0):
                 self._answered(call, reply)
             elif type(reply) is int:
@@ -220,7 +220,7 @@ class RedisGrantor:
         ticket = _BRIEFLY if brief else ticket
         return request.token, terms.ttl_ms, terms.permits, ticket, address, *more
 
-    def _answered(self, call: PendingCall, reply: Any, *, overtook: bool = False) -> None:
+    def _answered(self, call: PendingCall, reply: RawReply, *, overtook: bool = False) -> None:
         """Take the reply to an attempt. *overtook* is True if the attempt before it had overtaken a release."""
         request: Request = call.subject
         future: asyncio.Future[Answer] = call.reply_to
@@ -258,7 +258,7 @@ class RedisGrantor:
             if answer is not None and not future.done():
                 future.set_result(answer)
 
-    def _show_extensions(self, request: Request, call: PendingCall, reply: Any) -> RuntimeError | None:
+    def _show_extensions(self, request: Request, call: PendingCall, reply: RawReply) -> RuntimeError | None:
         """Show each extension the reply. An objection is returned, as the reply can have grants for other waiters."""
         if isinstance(reply, int) or reply[0] != b"withdrawn":
             try:
@@ -268,7 +268,7 @@ class RedisGrantor:
                 return objection
         return None
 
-    def _read_grant(self, call: PendingCall, reply: Any, request: Request, *, overtook: bool) -> Answer | None:
+    def _read_grant(self, call: PendingCall, reply: RawReply, request: Request, *, overtook: bool) -> Answer | None:
         if type(reply) is int:  # a short reply: the re-checks of the others bring the rest
             args = call.args
             if not -MAX_FENCE < reply < 0 or args[3] != _BRIEFLY:
@@ -397,7 +397,7 @@ class RedisGrantor:
             args += extension.release_arguments()
         return args
 
-    def _undone(self, call: PendingCall, reply: Any) -> None:
+    def _undone(self, call: PendingCall, reply: RawReply) -> None:
         request: Request = call.subject
         tell: ResultCallback = call.reply_to
         if type(reply) is int and 0 <= reply <= 1:  # no waiter of this process has been granted anything
@@ -428,7 +428,7 @@ class RedisGrantor:
         record = self.keys.part(b"g:" + request.token)
         return Guarding(f"{self._scripts.kept_as}/guard", record, self.lease_keys(), (request.token,))
 
-    async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> Any:
+    async def ask(self, verb: str, args: Arguments = (), *, as_waiter: bool = False) -> RawReply:
         """Do as `ask_once` does, as often as the client would try. The script must do no harm if it runs twice."""
         with self.context.in_use():
             return await as_the_client_would(
@@ -438,7 +438,7 @@ class RedisGrantor:
     async def ask_until(self, until: float, verb: str | Command, args: Arguments, *, as_waiter: bool = False) -> Any:
         """Do as `ask_once` does, until local time *until*; each attempt is more patient than the one before."""
 
-        def ask(failures: int) -> Awaitable[Any]:
+        def ask(failures: int) -> Awaitable[RawReply]:
             patience = self.route.pipeline.patience_after(failures)
             return self.ask_once(verb, args, as_waiter=as_waiter, patience=patience)
 
@@ -446,13 +446,13 @@ class RedisGrantor:
 
     async def ask_once(
         self, verb: str | Command, args: Arguments = (), *, as_waiter: bool = False, patience: float = REPLY_TIMEOUT
-    ) -> Any:
+    ) -> RawReply:
         """Run a script that concerns no lease. *as_waiter* adds our address, and delivers the grants in the reply."""
         self.context.undos.retry_paused(self.kind, self.name)
         script = self._scripts.script(verb, self.keys) if isinstance(verb, str) else verb
         release_answered, overtook = asyncio.Event(), False  # equivalent: constant, each reply sets it
 
-        def on_reply(call: PendingCall, reply: Any) -> None:
+        def on_reply(call: PendingCall, reply: RawReply) -> None:
             nonlocal overtook
             check_reply(script.name, reply)
             if as_waiter:
@@ -471,9 +471,9 @@ class RedisGrantor:
                 reply = await self.route.ask(script, args, patience)
             return reply
 
-    async def statistics(self, *, waiting: bool = True) -> list[Any]:
+    async def statistics(self, *, waiting: bool = True) -> list[RawReply]:
         """Ask how the name stands. *waiting* also counts all waiters and leases: in parts, so at several instants."""
-        answer: list[Any] = await self.ask("statistics", (0,))
+        answer: list[RawReply] = await self.ask("statistics", (0,))
         while answer[5] < 0:  # more leases had run out than one script drops
             answer = await self.ask("statistics", (0,))
         place = answer[5]
@@ -530,7 +530,7 @@ class RedisGrantor:
     def fencing_tokens(self, request: Request, fence: int) -> Mapping[str, int]:
         return {self.name: fence}
 
-    def deliver(self, grants: list[Any] | int, *, go_on: bool = True) -> bool:
+    def deliver(self, grants: list[RawReply] | int, *, go_on: bool = True) -> bool:
         """Pass on the grants in a reply: one list of the token, fencing token and TTL of each; or 0 if there are none.
 
         Return whether something may still be free. If *go_on*, ask for that here instead, and return False.

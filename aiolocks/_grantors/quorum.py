@@ -11,14 +11,14 @@ import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, final
+from typing import final
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._core.answers import REPLY_TIMEOUT, NotNowError, ask_until, came_too_early, resolve, ride_out
 from .._core.errors import QuorumError
 from .._core.keys import Keys
-from .._core.replies import check_reply
+from .._core.replies import RawReply, check_reply
 from .._core.tokens import own_part
 from .._core.values import Holder
 from .._engine.release import GRACE
@@ -201,7 +201,7 @@ class Quorum(Composite):
         ballot = Ballot(len(self._routes), self._quorum)
         known: asyncio.Future[None] = self.context.loop.create_future()
 
-        def on_reply(at: int, call: PendingCall, reply: Any) -> None:
+        def on_reply(at: int, call: PendingCall, reply: RawReply) -> None:
             if isinstance(reply, Exception):
                 ballot.failed[at] = reply
             else:

@@ -12,13 +12,13 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from redis.exceptions import RedisError, ResponseError
 
 from .._core.errors import LockError
 from .._core.keys import of_shard, session_key
-from .._core.replies import MAX_FENCE, check_numbers, grants_in, is_list
+from .._core.replies import MAX_FENCE, RawReply, check_numbers, grants_in, is_list
 from .._core.timing import MIN_RECHECK_INTERVAL, patience, recheck_delay, recheck_interval, retry_delay
 from .._core.tokens import session_of
 from .._engine.request import ENDLESS, Answer, Granted, Request, WithdrawnError
@@ -38,7 +38,7 @@ _MAX_INTERVAL = recheck_interval(float("inf"))
 _EXISTS = PlainCommand("EXISTS")
 
 
-def _check(reply: Any, count: int) -> None:
+def _check(reply: RawReply, count: int) -> None:
     """Raise unless *reply* is a valid reply to a re-check of *count* waiters. Called before any of it is recorded."""
     subscribers, busy_ms, fence, skipped, answers, grants, *limit = reply
     check_numbers(subscribers, busy_ms, fence, skipped, *answers, *limit)
@@ -119,7 +119,7 @@ class WaitQueue:
     def _expire(self, former: bytes, until: float) -> None:
         """Expire the queue of the *former* session name now: until then the server grants to waiters that left it."""
 
-        def answered(call: PendingCall, reply: Any) -> None:
+        def answered(call: PendingCall, reply: RawReply) -> None:
             if not isinstance(reply, Exception):
                 return
             if call.link is not None and not isinstance(reply, ResponseError):  # goes ahead of later requests
@@ -130,10 +130,10 @@ class WaitQueue:
         if not self._context.closed and self._context.clock() < until:
             self._recheck_none(b"%b 0 %b" % (former, self.wakeups.prefix(self._grantor.keys.channels)), answered)
 
-    def _recheck_none(self, address: SessionAddress, answered: Callable[[PendingCall, Any], None]) -> None:
+    def _recheck_none(self, address: SessionAddress, answered: Callable[[PendingCall, RawReply], None]) -> None:
         """Send a re-check without waiters, as every re-check also hands over. Call *answered* with its reply."""
 
-        def receive(call: PendingCall, reply: Any) -> None:
+        def receive(call: PendingCall, reply: RawReply) -> None:
             if not isinstance(reply, Exception):
                 _check(reply, 0)
             answered(call, reply)
@@ -262,7 +262,7 @@ class WaitQueue:
         timeout = patience(self.interval(), self._grantor.route.pipeline.round_trip)
         self._grantor.submit_recheck(address, [request.entry() for request in requests], receive, timeout)
 
-    def _read(self, call: PendingCall, reply: Any, requests: Sequence[Request]) -> None:
+    def _read(self, call: PendingCall, reply: RawReply, requests: Sequence[Request]) -> None:
         subscribers, busy_ms, fence, skipped, answers, grants, *limit = reply
         self._busy_ms = busy_ms
         if busy_ms != ENDLESS:

@@ -5,13 +5,13 @@ are. It tries to subscribe again, less and less often, until the server that has
 """
 
 import logging
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from .._core import events
 from .._core.keys import of_shard
-from .._core.replies import check_reply
+from .._core.replies import RawReply, check_reply
 from .._core.timing import recheck_interval
 from .._engine.context import Context
 from .._redis.clients import warn_once
@@ -226,7 +226,7 @@ class Wakeups:
         for queue in self._shards.pop(channel, ()):
             queue.recheck()
 
-    def _counted(self, call: PendingCall, reply: Any) -> None:
+    def _counted(self, call: PendingCall, reply: RawReply) -> None:
         if not self.polling or self._context.closed:
             return
         if not isinstance(reply, Exception):

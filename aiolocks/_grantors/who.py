@@ -32,6 +32,7 @@ from .._core.options import MAX_NOTE
 from .._core.replies import RawReply, check_reply
 from .._core.timing import RENEWALS_PER_TTL
 from .._core.tokens import digest_of, note_field, session_of
+from .._core.untyped import Future, Task
 from .._core.values import Holder, Waiter
 from .._engine.context import Context
 from .._engine.lease_state import LeaseState
@@ -212,7 +213,7 @@ class SessionInfo:
                     oldest = min(oldest, asked_at)
         return oldest + _LASTING
 
-    def _name(self, request: Request, task: "asyncio.Task[Any] | None", now: float) -> None:
+    def _name(self, request: Request, task: "Task | None", now: float) -> None:
         """Schedule the names of a lease or waiter, or of each part: its manager, its *task* and its note."""
         called = None if task is None else task.get_name()
         for part in [part.request for part in request.parts] or [request]:
@@ -293,11 +294,11 @@ class SessionInfo:
             self._write(entry)
 
 
-def _task_awaiting(turn: "asyncio.Future[Any]") -> "asyncio.Task[Any] | None":
+def _task_awaiting(turn: Future) -> "Task | None":
     """Return the task that awaits *turn*, if asyncio shows it. Most waits are short, so requests do not record it."""
     callbacks: list[tuple[object, object]] = getattr(turn, "_callbacks", None) or []
     tasks: list[Any] = [getattr(callback, "__self__", None) for callback, _ in callbacks]
-    return next((cast("asyncio.Task[Any]", each) for each in tasks if hasattr(each, "get_name")), None)
+    return next((cast(Task, each) for each in tasks if hasattr(each, "get_name")), None)
 
 
 @lru_cache(maxsize=1)

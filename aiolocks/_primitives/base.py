@@ -6,7 +6,7 @@ one object.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -15,6 +15,7 @@ from .._core.hints import NameHints, entered_without_async, explains_misuse, not
 from .._core.keys import Keys
 from .._core.kinds import KINDS
 from .._core.options import UNSET, Duration, Options, Unset, check_fencing_token, check_note, check_timeout, check_ttl
+from .._core.untyped import Coro, Task
 from .._core.values import Holder, Offer, Statistics, Waiter, offer_of
 from .._engine.acquire import Acquisition
 from .._engine.block import Block, SharedContextManager
@@ -87,7 +88,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def _enter(self, block: Block) -> Coroutine[Any, Any, Lease]:
+    def _enter(self, block: Block) -> Coro[Lease]:
         acquisition = self._new_acquisition(self._options.acquire_timeout, self._amount, entering=True)
         return acquisition.acquire(Lease, block=block)
 
@@ -469,7 +470,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
             raise closed_error(self._kind, self.name)
         return Session.of(self._pool)
 
-    def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
+    def _would_wait_for_itself(self, context: Context, task: "Task | None") -> bool:
         """W12: whether a block of *task* already holds the name."""
         return context.holdings.inside(task, self._base) > 0  # defect: W12-itself
 

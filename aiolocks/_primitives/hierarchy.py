@@ -8,6 +8,7 @@ from .._core.hints import NameHints, explains_misuse, held_by_mode
 from .._core.keys import Keys
 from .._core.modes import EXCLUSIVE, FRONT, INTENT_EXCLUSIVE, INTENT_SHARED, SHARED
 from .._core.options import Duration, Options, Replicas, options_of
+from .._core.untyped import Task
 from .._engine.acquire import Acquisition
 from .._engine.context import Context
 from .._engine.must_await import LOCKED, must_await
@@ -133,10 +134,10 @@ class HierarchicalMode(Acquirable):
         acquisition.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, asked, seal)
         return acquisition
 
-    def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
+    def _would_wait_for_itself(self, context: Context, task: "Task | None") -> bool:
         return None in self._tickets(context, task)
 
-    def _tickets(self, context: Context, task: "asyncio.Task[Any] | None") -> list[int | None]:
+    def _tickets(self, context: Context, task: "Task | None") -> list[int | None]:
         """Return the first ticket for each level: FRONT passes the queue, 0 does not. None means a possible deadlock.
 
         W12: a task passes the queue at a level that its open blocks hold. Behind a waiter for these blocks, it would

@@ -10,10 +10,11 @@ import logging
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, final
+from typing import final
 
 from .._core.events import Kind
 from .._core.options import Options
+from .._core.untyped import Task
 from .._engine.context import Context
 from .._engine.holdings import Base
 from .._engine.lease import Lease, state_of
@@ -21,8 +22,6 @@ from .._engine.lease_state import End, LeaseState, Runs, Share
 from .._engine.release import Release
 
 log = logging.getLogger("aiolocks")
-
-Task = asyncio.Task[Any]
 
 
 @final

@@ -14,6 +14,7 @@ from .._core.errors import LimitMismatchError
 from .._core.hints import QUORUM_OF_PERMITS, explains_misuse
 from .._core.options import UNSET, Duration, Replicas, Unset, check_pause, check_permits, options_of
 from .._core.replies import check_numbers
+from .._core.untyped import Task
 from .._core.values import Statistics
 from .._engine.acquire import Acquisition
 from .._engine.context import Context
@@ -323,7 +324,7 @@ class Semaphore(Acquirable):
     def _declarations(self) -> _Declared:
         return _declared.setdefault(server_of(self._pool), OrderedDict())
 
-    def _would_wait_for_itself(self, context: Context, task: "asyncio.Task[Any] | None") -> bool:
+    def _would_wait_for_itself(self, context: Context, task: "Task | None") -> bool:
         return False  # only the server knows the limit in force; see `_Declaration`
 
 
