@@ -89,8 +89,8 @@ class SlotMap:
         self._startup = startup
         self.known = list(startup)
         self.owners: list[Address | None] = [None] * SLOTS
-        self._failures = 0
-        """Number of failed requests for the slots in a row. Once each node has failed, only an event leads on."""
+        self._failed: set[Address] = set()
+        """Nodes that did not say the slots since one has. Once each has failed, only an event leads on."""
         self.doubted: Address | None = None
         """The node that said last that it cannot serve its slots. Cut off from the others, it goes on naming itself."""
 
@@ -101,15 +101,16 @@ class SlotMap:
             self.known.append(address)
 
     def next_to_ask(self, linked: set[Address]) -> Address:
-        """Return a node to ask for the slots, if possible a *linked* node."""
-        others = [address for address in self.known if address != self.doubted] or self.known
+        """Return a node to ask for the slots: if possible one that has not failed, and of these a *linked* node."""
+        untried = [address for address in self.known if address not in self._failed] or self.known
+        others = [address for address in untried if address != self.doubted] or untried
         return next((address for address in others if address in linked), others[0])
 
     def failed(self, address: Address) -> bool:
         """Record that a node did not say the slots. Return True if another may."""
         self.put_last(address)
-        self._failures += 1
-        return self._failures < len(self.known)  # equivalent: comparison, one node is asked again
+        self._failed.add(address)
+        return not self._failed.issuperset(self.known)
 
     def learn(self, reply: RawReply, address_of: Callable[[str, int], Address]) -> set[int]:
         """Take the reply to CLUSTER SLOTS, and return the slots that have changed hands."""
@@ -126,7 +127,7 @@ class SlotMap:
         new = [address for address in primaries if address not in self.known]
         self.known = new + [address for address in self.known if address in named]
         self.known += [address for address in named if address not in self.known]
-        self._failures = 0  # equivalent: constant, a node that is lost leads on too
+        self._failed.clear()
         before, self.owners = self.owners, owners
         return {slot for slot in range(SLOTS) if owners[slot] != before[slot]} if owners != before else set[int]()
 

@@ -1,6 +1,7 @@
 """`LockManager`: shared defaults, one call's own options, and a client that it closes only if it made it."""
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -89,6 +90,23 @@ async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: R
     await locks.aclose()
 
 
+def test_a_connection_imports_what_there_was_no_file_descriptor_for_before(redis_url: str) -> None:
+    program = """
+import asyncio, sys, aiolocks
+class NoneLeft:
+    def find_spec(self, name, *_):
+        if name == "encodings.idna":
+            sys.meta_path.remove(self)
+            raise OSError(24, "Too many open files")
+async def main():
+    sys.meta_path.insert(0, NoneLeft())
+    async with aiolocks.LockManager.from_url(sys.argv[1]) as locks, locks.lock("orders:42"):
+        sys.exit("encodings.idna" not in sys.modules)
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program, redis_url], check=True)
+
+
 # After it was closed.
 
 MADE: dict[str, Callable[[LockManager], Any]] = {
@@ -151,6 +169,7 @@ async def test_later_calls_through_it_are_errors(redis: Redis, kind: str) -> Non
                 await call(each)
     with pytest.raises(RuntimeError, match="closed"):
         await enter(made)
+    await locks.aclose()  # which ends no task that was refused
     assert await redis.ping(), "a client of yours is left open"
 
 

@@ -44,6 +44,14 @@ async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held
     assert events.number() == before + 1
 
 
+async def test_a_listener_that_came_after_the_grant_hears_what_another_thread_tells() -> None:
+    state = await ScriptedGrantor().asking(ttl=30, renew=False).acquire(lambda state: state)
+    with hearing() as heard:
+        state.emit_from_thread("stalled", 2.0)
+        await asyncio.sleep(0.01)
+    assert shown(heard) == [("stalled", 2.0, state.fence)]
+
+
 async def test_a_body_is_stopped_though_a_listener_blocked_the_loop_for_longer_than_its_lease_lasts() -> None:
     grantor, began = ScriptedGrantor(), clock()
     stop = on_event(lambda event: block_loop(2) if event.kind == "acquired" else None)

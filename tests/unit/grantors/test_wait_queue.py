@@ -206,7 +206,10 @@ async def test_a_crowd_is_listed_in_parts(hall: Hall) -> None:
         assert len(hall.rechecks()) == 4
 
 
-async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(hall: Hall) -> None:
+@pytest.mark.parametrize("free_in_ms", [None, 10_000])
+async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(
+    hall: Hall, free_in_ms: int | None
+) -> None:
     async with waiter(hall):
         hall.delay = 0.5
         line = hall.grantor().queue
@@ -214,7 +217,7 @@ async def test_asked_to_ask_while_it_asks_it_does_so_once_more_after_the_answer(
             line.recheck()
         await asyncio.sleep(0.4)
         assert len(hall.rechecks()) == 1
-        line.recheck()
+        line.recheck() if free_in_ms is None else line.look_again(free_in_ms)
         hall.delay = 0.0
         await asyncio.sleep(4)
         first, second, third, *_ = hall.rechecks()

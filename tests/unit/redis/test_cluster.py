@@ -324,6 +324,17 @@ async def test_another_node_is_asked_for_the_slots_of_a_node_that_is_gone_or_can
         assert await ask(router, HIGH) == 2
 
 
+async def test_each_node_is_asked_for_the_slots_though_those_with_a_connection_say_nothing_of_them() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.give(HIGH, 2)
+    async with router_of(nodes) as router:
+        assert [await ask(router, base) for base in (LOW, HIGH)] == [1, 2]
+        nodes.knows |= {(port, "CLUSTER"): NoPermissionError("no permissions") for port in (1, 2)}
+        router.refresh()
+        await asyncio.sleep(2)
+    assert len(nodes[3].times("CLUSTER")) == 1
+
+
 async def test_closing_leaves_no_timer_and_opens_nothing() -> None:
     for trouble in ("none", "refuses", "hangs", "cut"):
         nodes = Nodes(1, 2)

@@ -54,10 +54,15 @@ def test_what_says_nothing_of_a_right_is_left_as_it_is(text: str) -> None:
 
 
 def test_a_client_is_warned_of_each_right_once(caplog: pytest.LogCaptureFixture) -> None:
+    pool: Any = None
     for client in (Redis(), Redis()):
-        pool: Any = client.connection_pool
+        pool = client.connection_pool
         for right in ("+one", "+one", "+other", "+one"):
             warn_of_missing_right(pool, right, "it is so")
     rights = ["+one", "+other"]
     assert caplog.messages == [f"this Redis user lacks the right {right}: it is so" for right in rights] * 2
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    caplog.clear()
+    for number in (*range(1001), 0):  # a thousand are remembered
+        warn_of_missing_right(pool, f"+{number}", "it is so")
+    assert len(caplog.messages) == 1002
