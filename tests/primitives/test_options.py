@@ -235,12 +235,9 @@ def test_one_object_serves_one_event_loop_after_another(row: Row, redis_url: str
 async def test_bad_arguments_of_calls_are_errors_before_any_request() -> None:
     semaphore = Semaphore(NO_SERVER, "orders", 3)
     for call in (
-        semaphore.acquire(timeout=-1),
-        semaphore.acquire(timeout=timedelta(seconds=-1)),
-        semaphore.acquire(permits=0),
-        semaphore.try_acquire(permits=0),
-        semaphore.resize(0),
-    ):
+        semaphore.acquire(timeout=-1), semaphore.acquire(timeout=timedelta(seconds=-1)), semaphore.acquire(permits=0),
+        semaphore.try_acquire(permits=0), semaphore.resize(0),
+    ):  # fmt: skip
         with pytest.raises(ValueError):
             await call
 

@@ -169,14 +169,10 @@ class RedisServer(AbstractContextManager["RedisServer"]):
             configuration.write_text(self._configuration())
         with (self.directory / "output").open("wb") as output:
             self._process = subprocess.Popen(
-                [self._binary, str(configuration), *self._arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=self.directory,
-                env={**os.environ, **self._environment},
+                [self._binary, str(configuration), *self._arguments], stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, cwd=self.directory, env={**os.environ, **self._environment},
                 preexec_fn=dies_with_us(),
-            )
+            )  # fmt: skip
         self._wait_until_ready()
 
     def _configuration(self) -> str:

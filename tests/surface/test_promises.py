@@ -15,28 +15,21 @@ LIMITS = [*(f"L{number}" for number in range(1, 10)), "L10a", "L10b", "L10c", "L
 PROMISES = [f"P{number}" for number in range(1, 15)]
 
 FAULTS = {
-    "F1": "the reply to the first acquire is lost",
-    "F2": "an acquire is late, and its caller cancelled meanwhile",
+    "F1": "the reply to the first acquire is lost", "F2": "an acquire is late, and its caller cancelled meanwhile",
     "F3": "cancellation at every await, by the task and by a scope",
-    "F4": "everything is swallowed for three TTLs, then healed",
-    "F5": "the server is stopped (SIGSTOP)",
+    "F4": "everything is swallowed for three TTLs, then healed", "F5": "the server is stopped (SIGSTOP)",
     "F6": "the server is killed, and restarted empty or with all its data",
     "F7": "the holder is stopped for two TTLs",
     "F8": "the holder is killed; waiters are killed, stopped, forked and then killed",
-    "F9": "the event loop is blocked",
-    "F10": "DEBUG SLEEP, CLIENT PAUSE WRITE, late answers",
-    "F11": "CLIENT KILL every 50 ms",
-    "F12": "SCRIPT FLUSH in a loop",
+    "F9": "the event loop is blocked", "F10": "DEBUG SLEEP, CLIENT PAUSE WRITE, late answers",
+    "F11": "CLIENT KILL every 50 ms", "F12": "SCRIPT FLUSH in a loop",
     "F13": "failover without replicas that have what was granted",
     "F14": "the primary behind Sentinels is killed, stopped or replaced",
     "F15": "nodes of a Cluster are killed, stopped or replaced; slots are moved",
-    "F16": "the server's wall clock is stepped by a minute",
-    "F17": "out of memory; eviction",
-    "F18": "too few replicas to write",
-    "F19": "workers on a few names under a random mix of all that",
-    "F20": "a simulation under a virtual clock",
-    "F21": "fork while holding",
-}
+    "F16": "the server's wall clock is stepped by a minute", "F17": "out of memory; eviction",
+    "F18": "too few replicas to write", "F19": "workers on a few names under a random mix of all that",
+    "F20": "a simulation under a virtual clock", "F21": "fork while holding",
+}  # fmt: skip
 """What the tests break on purpose."""
 
 

@@ -123,13 +123,9 @@ def test_ctrl_c_while_it_waits_ends_it(shell: Shell, server: RedisServer) -> Non
 
 def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: Shell) -> None:
     shell.play(
-        (ECHO_ON.format(""), "begun"),
-        (CTRL_Z, "Stopped"),
-        ("fg\none\n", "got one"),
-        (CTRL_Z, "Stopped"),
-        ("fg\ntwo\n", "got two"),
-        (f"{CTRL_D}echo shell''s\n", "shells"),
-    )
+        (ECHO_ON.format(""), "begun"), (CTRL_Z, "Stopped"), ("fg\none\n", "got one"), (CTRL_Z, "Stopped"),
+        ("fg\ntwo\n", "got two"), (f"{CTRL_D}echo shell''s\n", "shells"),
+    )  # fmt: skip
 
 
 def test_a_job_that_was_stopped_for_longer_than_its_lease_is_killed_and_not_continued(shell: Shell) -> None:
@@ -152,11 +148,7 @@ def test_a_job_in_the_background_runs_and_gets_the_terminal_when_it_is_brought_t
 
 def test_in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it(shell: Shell) -> None:
     shell.play(
-        (f"{ECHO} | cat\n", "begun"),
-        ("hello\n", "got hello(?s:.*)status 0"),
-        ("run tty -- sh -c 'echo begun; cat' | cat\nhello\n", "hello"),
-        (CTRL_C, "status 130"),
-        ("run tty -- sh -c 'echo begun; sleep 1; echo done' | cat\n", "begun"),
-        (CTRL_Z, "Stopped"),
-        ("fg\n", "done"),
-    )
+        (f"{ECHO} | cat\n", "begun"), ("hello\n", "got hello(?s:.*)status 0"),
+        ("run tty -- sh -c 'echo begun; cat' | cat\nhello\n", "hello"), (CTRL_C, "status 130"),
+        ("run tty -- sh -c 'echo begun; sleep 1; echo done' | cat\n", "begun"), (CTRL_Z, "Stopped"), ("fg\n", "done"),
+    )  # fmt: skip

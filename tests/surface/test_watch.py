@@ -137,12 +137,9 @@ async def test_keys_choose_inspect_sort_filter_and_quit(locks: LockManager, own_
 
         def play() -> int:
             terminal.play(
-                ("", "second"),
-                ("j\r", "lock second: 1 held.*(?s:.*)fencing token"),
-                ("\x1b", "sorted by waiting"),
-                ("s", "sorted by name"),
-                ("/fir\r", "filter: fir(?![_a-z])"),
-            )
+                ("", "second"), ("j\r", "lock second: 1 held.*(?s:.*)fencing token"), ("\x1b", "sorted by waiting"),
+                ("s", "sorted by name"), ("/fir\r", "filter: fir(?![_a-z])"),
+            )  # fmt: skip
             terminal.press("q")
             return terminal.ends()[0]
 

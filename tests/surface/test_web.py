@@ -149,12 +149,9 @@ async def test_a_request_that_finds_so_many_waiting_is_answered_as_busy(site: Se
 
 async def test_when_to_come_back_is_left_out_where_it_is_unknown_and_a_second_at_least() -> None:
     for chosen, own, headers in (
-        (None, 0.2, {"Retry-After": "1"}),
-        (None, 12.1, {"Retry-After": "13"}),
-        (None, None, {}),
-        (5, None, {"Retry-After": "5"}),
-        (0, 12.1, {"Retry-After": "0"}),
-    ):
+        (None, 0.2, {"Retry-After": "1"}), (None, 12.1, {"Retry-After": "13"}), (None, None, {}),
+        (5, None, {"Retry-After": "5"}), (0, 12.1, {"Retry-After": "0"}),
+    ):  # fmt: skip
         plan = Plan("here", limit=None, timeout=0, status=423, retry_after=chosen, detail=None, options={})
         assert retry_header(plan._seconds(own)) == headers
 

@@ -192,11 +192,8 @@ async def test_an_alias_names_the_parameter_of_the_path_and_not_that_of_a_query(
 async def test_convertors_of_the_path_need_no_declaration_and_go_together_with_one(memory: LockManager) -> None:
     app = app_with(memory)
     for path, template in [
-        ("/numbers/{n:int}", "{n}"),
-        ("/files/{p:path}", "{p}"),
-        ("/ids/{u:uuid}", "{u}"),
-        ("/plain/{s}", "{s}"),
-    ]:
+        ("/numbers/{n:int}", "{n}"), ("/files/{p:path}", "{p}"), ("/ids/{u:uuid}", "{u}"), ("/plain/{s}", "{s}"),
+    ]:  # fmt: skip
         route(app, path, Annotated[Lease, locked(template)])
     route(app, "/small/{n:int}", Annotated[Lease, locked("{n}")], n=Annotated[int, Path(lt=10)])
     assert await names(app, "/numbers/7", "/numbers/007", "/small/7", "/small/007") == {"7"}

@@ -44,13 +44,9 @@ def run(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], Elem
     settings = ["-c", str(REPOSITORY / "pyproject.toml"), f"--rootdir={folder}", "-p", "tests.support.lateness"]
     words = [*settings, "-p", "no:xdist", "-p", "no:cacheprovider", "--junitxml=junit.xml", "test_some.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "pytest", *words], cwd=folder, env=environment(), capture_output=True, text=True,
         check=False,
-    )
+    )  # fmt: skip
     return done, ElementTree.parse(folder / "junit.xml").getroot()
 
 
