@@ -19,6 +19,7 @@ _MOST = 1_100
 _EVERY = {f"{each.kind}: {each.called}": each for each in situations(_MAX_WAITERS)}
 
 
+@pytest.mark.rest
 @on_server
 @pytest.mark.parametrize("called", _EVERY)
 def test_no_script_runs_more_than_so_many_commands(backend: object, called: str) -> None:

@@ -172,6 +172,7 @@ async def test_release_waits_for_a_stubborn_holder_for_its_time_out(locks: LockM
     await lease.release()
 
 
+@pytest.mark.rest
 async def test_run_ends_its_command_for_the_next(locks: LockManager, own_server: RedisServer, release: Release) -> None:
     """What it may take: 0.37 ttl until the renewal is refused, and 5 s between TERM and KILL, within the lease."""
     env = environment({"AIOLOCKS_URL": own_server.url})

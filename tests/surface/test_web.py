@@ -390,10 +390,12 @@ async def test_fastapi_the_name_may_come_from_a_dependency_and_the_manager_too(s
     assert (await (await serve(app)).post("/export?tenant=5")).json() == "5/ann 1"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("leaves", [False, True])
-@pytest.mark.parametrize(
-    ("scope", "runner"), [("function", "uvicorn"), *(("request", each) for each in ("uvicorn", "hypercorn", "granian"))]
-)
+@pytest.mark.parametrize(("scope", "runner"), [
+    pytest.param("function", "uvicorn", marks=pytest.mark.smoke),
+    *(("request", each) for each in ("uvicorn", "hypercorn", "granian")),
+])  # fmt: skip
 async def test_fastapi_a_stream_is_sent_under_the_lock_in_the_scope_of_the_request_though_its_client_leaves(
     serve: Serve, redis: Redis, scope: Literal["function", "request"], runner: str, leaves: bool
 ) -> None:

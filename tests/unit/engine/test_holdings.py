@@ -158,7 +158,7 @@ async def test_the_newest_is_the_last_to_begin_though_a_failover_gave_it_a_small
 async def test_a_loss_that_a_block_reports_leaves_that_of_a_lease_taken_by_hand() -> None:
     grantor = ScriptedGrantor(grants=[100, 150], renewals=[False, False])
     assert not await (await grantor.acquire()).renew()
-    await until_lost(grantor.hold())
+    await until_lost(grantor.hold(ttl=1))
     loss = grantor.context.holdings.newest(this_task(), BASE)
     assert isinstance(loss, Loss)
     assert loss.fence == 100
