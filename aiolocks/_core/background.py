@@ -11,8 +11,6 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
-from .untyped import Coro, Task
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -22,7 +20,7 @@ class Wrapped(Coroutine[Any, Any, T_co]):
 
     __slots__ = ("__weakref__", "_coroutine")
 
-    def __init__(self, coroutine: Coro[T_co]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T_co]) -> None:
         self._coroutine = coroutine
 
     def __await__(self) -> Generator[Any, Any, T_co]:
@@ -55,7 +53,7 @@ class _Quiet(Wrapped[T_co]):
         self._coroutine.close()
 
 
-def background(coroutine: Coro[T]) -> "asyncio.Task[T]":
+def background(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     """Start a task that prints nothing if its loop is closed before it has ended.
 
     A bare `loop.close()` destroys pending tasks, and asyncio prints a line for each. Ours have nothing to lose, as a
@@ -68,10 +66,10 @@ def background(coroutine: Coro[T]) -> "asyncio.Task[T]":
     return task
 
 
-_background: "weakref.WeakSet[Task]" = weakref.WeakSet()
+_background: "weakref.WeakSet[asyncio.Task[Any]]" = weakref.WeakSet()
 
 
-def in_background(task: Task) -> bool:
+def in_background(task: "asyncio.Task[Any]") -> bool:
     return task in _background
 
 
@@ -82,7 +80,7 @@ _ending: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
 """Loops that have closed their generators. They may continue to run after that."""
 
 
-def at_loop_end(close: Callable[[], Coro[None]]) -> AsyncGenerator[None, None]:
+def at_loop_end(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
     """Call *close* when the running loop ends, or when the returned generator is given to `finish`."""
 
     async def wait() -> AsyncGenerator[None, None]:

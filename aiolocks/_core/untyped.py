@@ -1,6 +1,6 @@
-"""The one place where `Any` stands for what redis-py's, hiredis's and Python's own stubs leave untyped.
+"""Types with `Any`: for what redis-py's, hiredis's and Python's own stubs leave untyped, and for any result of a task.
 
-For replies it is `replies.RawReply`.
+Replies have the type `replies.RawReply`.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Coro = Coroutine[Any, Any, T]
-"""A coroutine: what it yields and is sent concerns asyncio alone."""
+"""A coroutine that returns a T. The other two types concern asyncio alone."""
 
 Task = asyncio.Task[Any]
-"""A task of the program, with whatever result."""
+"""A task with any result."""
 
 Future = asyncio.Future[Any]
-"""A future on which a task of the program waits, with whatever result."""
+"""A future, or a task, with any result."""
 
 RawConnection = Any
 """A connection of redis-py, whose stream and parser are private."""

@@ -243,7 +243,7 @@ class LeaseState:
 
     def __init__(
         self, context: Context, grantor: Grantor, base: Base, request: Request, options: Options, fence: int,
-        validity: Validity, task: "Task | None" = None, report: Report | None = None,
+        validity: Validity, task: Task | None = None, report: Report | None = None,
         changes: ModeChanges | None = None,
     ) -> None:  # fmt: skip
         self.context = context

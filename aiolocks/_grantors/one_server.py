@@ -282,7 +282,7 @@ class RedisGrantor:
         if verdict == b"withdrawn":
             raise WithdrawnError("this request was withdrawn before it came")
         check_numbers(reply[1])
-        if verdict == b"granted" and 0 < reply[1] < MAX_FENCE:  # equivalent: <= (first), no fencing token is 0
+        if verdict == b"granted" and 0 <= reply[1] < MAX_FENCE:  # 0: of `compat`, which shows none, once evicted
             request.left_at(call.sent_at)
             self.deliver(reply[2])  # this very grant may be among them
             self._leave_line(request)

@@ -213,7 +213,7 @@ class SessionInfo:
                     oldest = min(oldest, asked_at)
         return oldest + _LASTING
 
-    def _name(self, request: Request, task: "Task | None", now: float) -> None:
+    def _name(self, request: Request, task: Task | None, now: float) -> None:
         """Schedule the names of a lease or waiter, or of each part: its manager, its *task* and its note."""
         called = None if task is None else task.get_name()
         for part in [part.request for part in request.parts] or [request]:
@@ -294,7 +294,7 @@ class SessionInfo:
             self._write(entry)
 
 
-def _task_awaiting(turn: Future) -> "Task | None":
+def _task_awaiting(turn: Future) -> Task | None:
     """Return the task that awaits *turn*, if asyncio shows it. Most waits are short, so requests do not record it."""
     callbacks: list[tuple[object, object]] = getattr(turn, "_callbacks", None) or []
     tasks: list[Any] = [getattr(callback, "__self__", None) for callback, _ in callbacks]

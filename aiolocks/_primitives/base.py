@@ -470,7 +470,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
             raise closed_error(self._kind, self.name)
         return Session.of(self._pool)
 
-    def _would_wait_for_itself(self, context: Context, task: "Task | None") -> bool:
+    def _would_wait_for_itself(self, context: Context, task: Task | None) -> bool:
         """W12: whether a block of *task* already holds the name."""
         return context.holdings.inside(task, self._base) > 0  # defect: W12-itself
 

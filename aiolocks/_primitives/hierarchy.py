@@ -134,10 +134,10 @@ class HierarchicalMode(Acquirable):
         acquisition.grantor = AllOf(session.context, self._kind, self.name, grantors, self._options, asked, seal)
         return acquisition
 
-    def _would_wait_for_itself(self, context: Context, task: "Task | None") -> bool:
+    def _would_wait_for_itself(self, context: Context, task: Task | None) -> bool:
         return None in self._tickets(context, task)
 
-    def _tickets(self, context: Context, task: "Task | None") -> list[int | None]:
+    def _tickets(self, context: Context, task: Task | None) -> list[int | None]:
         """Return the first ticket for each level: FRONT passes the queue, 0 does not. None means a possible deadlock.
 
         W12: a task passes the queue at a level that its open blocks hold. Behind a waiter for these blocks, it would

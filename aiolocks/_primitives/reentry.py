@@ -64,13 +64,13 @@ class SharedLease:
             self.core.context.holdings.add(task, hold, lease)
         return lease
 
-    def held_by(self, task: "Task | None") -> bool:
+    def held_by(self, task: Task | None) -> bool:
         """Whether *task* acquired a hold that is not released, or is inside a block with one."""
         if task is None:
             return False  # equivalent: constant, no caller is a callback
         return self.entered_by(task) or any(hold.task is task for hold in self.holds)
 
-    def entered_by(self, task: "Task | None") -> bool:
+    def entered_by(self, task: Task | None) -> bool:
         return self.core.context.holdings.inside(task, self.key) > 0
 
     def release_hold(
@@ -112,7 +112,7 @@ class Reentry(LeaseState):
 
     __slots__ = ("shared", "unreferenced")
 
-    def __init__(self, shared: SharedLease, task: "Task | None", options: Options) -> None:
+    def __init__(self, shared: SharedLease, task: Task | None, options: Options) -> None:
         core = shared.core
         self.shared = shared
         self.unreferenced = False
@@ -191,7 +191,7 @@ _lineage: "ContextVar[tuple[tuple[weakref.ref[Task], int], ...]]" = ContextVar("
 A new task gets a copy, in which the number of its parent stays that of the newest lease when it was started."""
 
 
-def shared_lease_of(context: Context, base: bytes, task: "Task | None") -> SharedLease | None:
+def shared_lease_of(context: Context, base: bytes, task: Task | None) -> SharedLease | None:
     """Return the lease of *base* that *task* holds, or None."""
     return next((shared for shared in _all_of(context, base) if shared.held_by(task)), None)
 

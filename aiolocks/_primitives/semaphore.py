@@ -324,7 +324,7 @@ class Semaphore(Acquirable):
     def _declarations(self) -> _Declared:
         return _declared.setdefault(server_of(self._pool), OrderedDict())
 
-    def _would_wait_for_itself(self, context: Context, task: "Task | None") -> bool:
+    def _would_wait_for_itself(self, context: Context, task: Task | None) -> bool:
         return False  # only the server knows the limit in force; see `_Declaration`
 
 

@@ -82,7 +82,7 @@ _NOT_OURS = (
 class SlotMap:
     """Which node has which slot, as far as the nodes have said, and in which order to ask them for the slots.
 
-    Invariant: `known` is never empty, and the node to be asked next comes first.
+    Invariant: `known` is never empty. The nodes that were lost or have failed come last, in the order of that.
     """
 
     def __init__(self, startup: list[Address]) -> None:
@@ -90,7 +90,7 @@ class SlotMap:
         self.known = list(startup)
         self.owners: list[Address | None] = [None] * SLOTS
         self._failed: set[Address] = set()
-        """Nodes that did not say the slots since one has. Once each has failed, only an event leads on."""
+        """Nodes that were asked for the slots in this round and failed. It ends once one tells them, or none is left."""
         self.doubted: Address | None = None
         """The node that said last that it cannot serve its slots. Cut off from the others, it goes on naming itself."""
 
@@ -101,16 +101,22 @@ class SlotMap:
             self.known.append(address)
 
     def next_to_ask(self, linked: set[Address]) -> Address:
-        """Return a node to ask for the slots: if possible one that has not failed, and of these a *linked* node."""
-        untried = [address for address in self.known if address not in self._failed] or self.known
-        others = [address for address in untried if address != self.doubted] or untried
-        return next((address for address in others if address in linked), others[0])
+        """Return a node to ask for the slots, if possible a *linked* node."""
+        if not self._left():
+            self._failed.clear()  # another round
+        left = self._left()
+        return next((address for address in left if address in linked), left[0])
 
-    def failed(self, address: Address) -> bool:
-        """Record that a node did not say the slots. Return True if another may."""
+    def _left(self) -> list[Address]:
+        """Return the nodes left to ask in this round. The doubted node is none of them, unless it is the only one."""
+        others = [address for address in self.known if address != self.doubted] or self.known
+        return [address for address in others if address not in self._failed]
+
+    def record_failure(self, address: Address) -> bool:
+        """Record that a node did not tell the slots. Return True if others are left to ask in this round."""
         self.put_last(address)
         self._failed.add(address)
-        return not self._failed.issuperset(self.known)
+        return bool(self._left())
 
     def learn(self, reply: RawReply, address_of: Callable[[str, int], Address]) -> set[int]:
         """Take the reply to CLUSTER SLOTS, and return the slots that have changed hands."""
@@ -127,7 +133,7 @@ class SlotMap:
         new = [address for address in primaries if address not in self.known]
         self.known = new + [address for address in self.known if address in named]
         self.known += [address for address in named if address not in self.known]
-        self._failed.clear()
+        self._failed.clear()  # equivalent: line dropped, the others are asked first, and then all again
         before, self.owners = self.owners, owners
         return {slot for slot in range(SLOTS) if owners[slot] != before[slot]} if owners != before else set[int]()
 
@@ -276,7 +282,7 @@ class Router:
                 self._manager, "+cluster|slots",
                 "which node took over from a lost node is found out late, or never",
             )  # fmt: skip
-        if self._map.failed(call.subject.endpoint.address) and not isinstance(reply, ConnectionCancelled):
+        if self._map.record_failure(call.subject.endpoint.address) and not isinstance(reply, ConnectionCancelled):
             self.refresh()
 
     def _note_slots(self, reply: RawReply, pipeline: Pipeline) -> None:

@@ -41,22 +41,14 @@ class _ServerTime:
         return getattr(time, name)
 
 
-_modules = 0
-"""Number of modules when each was last looked at."""
-
-
 def follow_in_memory() -> None:
     """Make in-memory servers use the time of the test."""
-    global _modules
-    if len(sys.modules) == _modules:
-        return
     with suppress(ImportError):
         import_module("fakeredis")
     replacement = _ServerTime()
     for name, module in list(sys.modules.items()):
         if name.startswith("fakeredis") and getattr(module, "time", None) is time:
             vars(module)["time"] = replacement
-    _modules = len(sys.modules)
 
 
 @final

@@ -19,9 +19,6 @@ _REAL_WAIT = 0.05
 _OWN_FILES = 1
 """Number of files that every asyncio loop registers: the pipe through which threads and signals wake it."""
 
-_TURNS = 16
-"""A loop that waits for no socket reads that pipe once in so many turns, as a poll takes as long as the rest of one."""
-
 
 @final
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -68,14 +65,11 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, jump: Callable[[float], None]) -> None:
         super().__init__()
         self._jump = jump
-        self._turn = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._turn += 1
-        if timeout is None or self._turn % _TURNS == 0 or len(self.get_map()) > _OWN_FILES:
-            ready = super().select(0)
-            if ready:
-                return ready
+        ready = super().select(0)
+        if ready:
+            return ready
         if timeout is not None:
             self._jump(max(timeout, 0.0))
             return []

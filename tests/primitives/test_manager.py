@@ -90,16 +90,16 @@ async def test_a_manager_closes_the_client_that_it_made(redis_url: str, redis: R
     await locks.aclose()
 
 
-def test_a_connection_imports_what_there_was_no_file_descriptor_for_before(redis_url: str) -> None:
+def test_the_next_connection_retries_an_import_for_which_no_file_descriptor_was_left(redis_url: str) -> None:
     program = """
 import asyncio, sys, aiolocks
-class NoneLeft:
+class NoDescriptorLeft:
     def find_spec(self, name, *_):
         if name == "encodings.idna":
             sys.meta_path.remove(self)
             raise OSError(24, "Too many open files")
 async def main():
-    sys.meta_path.insert(0, NoneLeft())
+    sys.meta_path.insert(0, NoDescriptorLeft())
     async with aiolocks.LockManager.from_url(sys.argv[1]) as locks, locks.lock("orders:42"):
         sys.exit("encodings.idna" not in sys.modules)
 asyncio.run(main())
@@ -169,7 +169,7 @@ async def test_later_calls_through_it_are_errors(redis: Redis, kind: str) -> Non
                 await call(each)
     with pytest.raises(RuntimeError, match="closed"):
         await enter(made)
-    await locks.aclose()  # which ends no task that was refused
+    await locks.aclose()  # which cancels no task that was refused
     assert await redis.ping(), "a client of yours is left open"
 
 

@@ -234,7 +234,7 @@ def test_only_a_server_that_is_old_enough_and_may_be_asked_has_a_vote(backend: R
     assert vote(backend, 7, uptime(backend)) == 0
     assert vote(backend, 6, 1) == 7
     up = answer = 0
-    while up != uptime(backend):  # a second has passed meanwhile
+    while up != uptime(backend):  # until a whole try falls into one second of the server
         up = uptime(backend)
         answer = vote(backend, 6, up + 1)
     assert answer == -1000

@@ -84,7 +84,7 @@ def test_a_lost_lease_ends_only_what_is_of_the_command(server: RedisServer, pids
         go_on.touch()
         wait_until(lambda: late.exists() and bool(late.read_text()))
         pids.append(int(late.read_text()))
-        wait_until(lambda: stat(pids[-1])[0] == process.pid)  # it has inherited one, whose parent has ended by now
+        wait_until(lambda: stat(pids[-1])[0] == process.pid)  # `run` inherits it once its parent has ended
         lose(server, "tree")
         assert result(process)[0] == 74
         *strangers, own, orphan = pids

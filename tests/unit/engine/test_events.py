@@ -44,7 +44,7 @@ async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held
     assert events.number() == before + 1
 
 
-async def test_a_listener_that_came_after_the_grant_hears_what_another_thread_tells() -> None:
+async def test_a_listener_added_after_the_grant_gets_events_from_another_thread() -> None:
     state = await ScriptedGrantor().asking(ttl=30, renew=False).acquire(lambda state: state)
     with hearing() as heard:
         state.emit_from_thread("stalled", 2.0)

@@ -201,13 +201,13 @@ async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
 
 
 async def test_a_grant_counts_from_when_its_request_left() -> None:
-    for said in (1, [b"granted", 1, 0]):
+    for number, said in ((1, 1), (1, [b"granted", 1, 0]), (0, [b"granted", 0, 0])):
         async with scene(lock_grant=Later(0.5, said)) as there:
             await asyncio.sleep(5)
             begun = clock()
             request, granted = there.ask()
             assert request.unanswered
-            assert await granted == Granted(1, begun)
+            assert await granted == Granted(number, begun)
             assert (request.valid_from, request.reached, request.unanswered) == (begun, True, ())
             assert clock() == begun + 0.5
 

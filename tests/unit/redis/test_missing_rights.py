@@ -63,6 +63,6 @@ def test_a_client_is_warned_of_each_right_once(caplog: pytest.LogCaptureFixture)
     assert caplog.messages == [f"this Redis user lacks the right {right}: it is so" for right in rights] * 2
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     caplog.clear()
-    for number in (*range(1001), 0):  # a thousand are remembered
+    for number in (*range(1001), 0):  # a thousand are remembered, so the first is logged again
         warn_of_missing_right(pool, f"+{number}", "it is so")
     assert len(caplog.messages) == 1002

@@ -59,7 +59,7 @@ end
 local entry = token .. ' ' .. ttl_ms .. ' ' .. mode .. (needed_s and ' ' .. needed_s or '') .. PADDING
 local sort = string.sub(ticket, 1, 1)
 if sort == '<' and existing > 4 and sure and not own and mode ~= '7' and not fits(mode + 0) then
-  -- slow path: for speed: it has to wait, so the waiters are counted first (W26); an upgrade can have to be refused
+  -- slow path: W26: it has to wait, so the waiters are counted first, which is faster. An upgrade may have to be refused
   local waiting = too_many(entry)
   if waiting then
     return { 'full', not_before(), {}, waiting }
