@@ -90,7 +90,7 @@ class SlotMap:
         self.known = list(startup)
         self.owners: list[Address | None] = [None] * SLOTS
         self._failed: set[Address] = set()
-        """Nodes that were asked for the slots in this round and failed. It ends once one tells them, or none is left."""
+        """Nodes that were asked for the slots in this round and failed. It ends when one tells them, or all failed."""
         self.doubted: Address | None = None
         """The node that said last that it cannot serve its slots. Cut off from the others, it goes on naming itself."""
 
