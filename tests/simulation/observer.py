@@ -206,8 +206,7 @@ class Observer:
         for base, answer in zip(bases, reply, strict=True):
             self._world.meet("renewals" if answer == 1 else "renewals that were put off", "server")
             name = self._names.setdefault(base, Name(base))
-            kind = "modes" if in_modes(base.decode()) else base.split(b":")[1].decode()
-            self._compare(name, kind, dict(name.waiting), {})
+            self._compare(name, base.split(b":")[1].decode(), dict(name.waiting), {})
 
     def _seal(self, metas: list[bytes]) -> None:
         """P8: what all levels of a path are given is larger than all that was given at one of them."""
@@ -261,6 +260,7 @@ class Observer:
         name.taken_until = ended if after else min(name.taken_until, ended)
         published, self._published = self._published, []
         text = name.base.decode()
+        kind = "modes" if in_modes(text) else kind  # holders of modes are read by a script of semaphores
         if kind == "semaphore":
             self._note_limit(name)
         # Without a fencing token it is no grant: its entry in the hash was lost, as on a node that came back empty.
