@@ -281,9 +281,10 @@ async def test_a_task_that_an_earlier_run_began_may_run_the_name(client: Redis) 
 
 
 async def test_a_caller_that_comes_while_the_last_run_is_being_cancelled_has_a_run_of_its_own(client: Redis) -> None:
-    cleanup, cleaned = asyncio.Event(), asyncio.Event()
+    began, cleanup, cleaned = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow_to_end() -> None:
+        began.set()
         try:
             await asyncio.sleep(3600)
         finally:
@@ -292,7 +293,7 @@ async def test_a_caller_that_comes_while_the_last_run_is_being_cancelled_has_a_r
 
     once = Once(client, NAME, keep=0)
     (first,) = started(once.run(slow_to_end))
-    await until(once.holders)
+    await began.wait()
     first.cancel()
     await cleanup.wait()
     (second,) = started(once.run(Work(busy=False)))
