@@ -102,9 +102,10 @@ class SlotMap:
 
     def next_to_ask(self, linked: set[Address]) -> Address:
         """Return a node to ask for the slots, if possible a *linked* node."""
-        if not self._left():
-            self._failed.clear()  # another round
         left = self._left()
+        if not left:
+            self._failed.clear()  # another round
+            left = self._left()
         return next((address for address in left if address in linked), left[0])
 
     def _left(self) -> list[Address]:

@@ -57,7 +57,7 @@ def test_aiolocks_passes_when_things_go_wrong_and_the_table_shows_other_librarie
     [table] = scenario.report(results, TINY).tables
     for row, [run] in results.items():
         late = row.startswith("aiolocks") and not run.figures["passed"] and "stayed taken" in "".join(run.remarks)
-        if late and run.figures["seconds"] < TINY.fault_ttl / 2 + 0.1:  # what is left behind stays for longer
+        if late and run.figures["seconds"] < TINY.fault_ttl / 2 + 0.1:  # a leaked lock stays for longer
             raise TooLateError(table)
     passed = {row: run.figures.get("passed") for row, [run] in results.items()}
     assert [row for row in passed if row.startswith("aiolocks") and passed[row] != 1] == [], table
