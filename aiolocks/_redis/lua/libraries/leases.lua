@@ -91,17 +91,17 @@ local function extend_as_usual(token, ttl_ms)
   end
 end
 
--- W18: a released lease blocks others until *min_hold_ms* after its grant; below 0, for so long from now (W28). Returns
+-- W18: a released lease blocks others until *hold_ms* after its grant; below 0, for so long from now (W28). Returns
 -- the ms until then; 0 if the lease is cooling already, and nothing changes; nil if it is to be released at once. After
--- a step of the clock it is *min_hold_ms* from now at most. *terms* are the holder's terms in the hash.
-local function cool(token, terms, min_hold_ms)
+-- a step of the clock it is *hold_ms* from now at most. *terms* are the holder's terms in the hash.
+local function cool(token, terms, hold_ms)
   local number, mark = parts_of(terms)
   if mark == 'C' and is_live(token) then
     return 0
   end
   -- equivalent: constant, smaller than any fencing token
-  if min_hold_ms and number > 0 and mark == '' and is_live(token) then
-    local left_ms = -min_hold_ms -- W28
+  if hold_ms and number > 0 and mark == '' and is_live(token) then
+    local left_ms = -hold_ms -- W28
     if left_ms < 0 then
       left_ms = math.floor(math.min(number - now_us, 0) / 1000) - left_ms
     end

@@ -62,14 +62,14 @@ local function held_by()
   end
 end
 
--- W18: as in `leases`: a released mutex stays taken until *min_hold_ms* after its grant.
-local function cool(value, min_hold_ms)
+-- W18: as in `leases`: a released mutex stays taken until *hold_ms* after its grant.
+local function cool(value, hold_ms)
   local _, number, mark = parts_of(value)
   if mark == 'C' then
     return 0
   end
-  if min_hold_ms and number > 0 and mark == '' then
-    local left_ms = math.floor(math.min(number - micros(), 0) / 1000) + min_hold_ms
+  if hold_ms and number > 0 and mark == '' then
+    local left_ms = math.floor(math.min(number - micros(), 0) / 1000) + hold_ms
     if left_ms > 0 then
       redis.call('PEXPIRE', holder, left_ms) -- W9: allowed at the memory limit, and then so is the next write
       redis.call('SET', holder, value .. ' C', 'PX', left_ms) -- defect: W18-ends
