@@ -10,6 +10,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from aiolocks import Lock, Semaphore
 from tests.support.inside import pool_connections, sessions_here
+from tests.support.lateness import kept
 from tests.support.primitives import queued
 
 CLIENTS: dict[str, Callable[[str], Redis]] = {
@@ -46,7 +47,7 @@ async def test_a_client_of_any_make_acquires_waits_and_releases_and_its_pool_sta
         await client.ping()
         before = state_of(client.connection_pool)
         for acquirable in (Lock(client, "ünï {any}", ttl=1.2), Semaphore(client, "ünï {any}", 1, ttl=1.2)):
-            async with acquirable as lease:
+            async with kept(1.2), acquirable as lease:
                 waiters = [asyncio.create_task(acquirable.acquire()) for _ in range(3)]
                 await client.ping()  # the one connection is free for the user
                 await queued(acquirable, 3)

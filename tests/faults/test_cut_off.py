@@ -10,7 +10,7 @@ from aiolocks import LeaseLostError, Lock, Semaphore
 from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, Body, granted_at, outcome_of, wait_until_listening
 from tests.faults.support.kinds import Kind, make
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
 from tests.support.primitives import queued, until
 
 
@@ -32,6 +32,8 @@ async def test_a_body_cut_off_from_redis_ends_before_another_caller_can_have_the
                 proxy.black_hole = True
                 last_request = requests[-1]
                 await body.work(3 * ttl)
+        if not proxy.black_hole:
+            raise TooLateError("the lease was lost before it was cut off")
         taken_at = await contender
         proxy.black_hole = False
         proxy.cut_all()

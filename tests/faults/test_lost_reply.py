@@ -13,7 +13,7 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import UNREACHABLE, Loss, either_loss, wait_until_listening
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.residue import alive, wait_until_only_residue
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, assert_within, kept, measured_lag
 from tests.support.primitives import Acquirable, queued, rows_where
 
 pytestmark = either_loss
@@ -179,7 +179,7 @@ async def test_a_lease_goes_on_when_the_answers_to_renewals_are_lost(
 ) -> None:
     ttl = 1.5
     shortest = ttl
-    async with measured_lag() as lag, Lock(client, "once", ttl=ttl) as lease:
+    async with measured_lag() as lag, kept(ttl), Lock(client, "once", ttl=ttl) as lease:
         for _ in range(3):
             proxy.drop_next_reply(LOCK_KEY, how)
             ends_at = time.monotonic() + 0.8 * ttl

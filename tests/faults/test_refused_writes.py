@@ -14,7 +14,7 @@ from aiolocks import AcquireTimeoutError, LeaseLostError, Lock, Semaphore
 from tests.faults.support.asking import Body, granted_at, outcome_of
 from tests.faults.support.kinds import Kind, fresh_acquire, make
 from tests.faults.support.residue import wait_until_only_residue
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, assert_within, kept, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer, fail_to_save
 
@@ -49,7 +49,7 @@ async def test_a_full_server_refuses_leases_and_places_and_goes_on_renewing_rele
 ) -> None:
     """F17, out of memory. A refusal is redis-py's own error: nobody has said that somebody else holds it."""
     async with measured_lag() as lag:
-        async with make(kind, own, "kept", ttl=TTL) as lease:
+        async with kept(TTL), make(kind, own, "kept", ttl=TTL) as lease:
             waiter = asyncio.create_task(make(kind, other, "kept", ttl=TTL).acquire())
             await queued(make(kind, own, "kept", ttl=TTL), 1)
             await asyncio.sleep(0.1)  # it has subscribed

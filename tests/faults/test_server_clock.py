@@ -13,7 +13,7 @@ from tests.faults.support.asking import Body, outcome_of
 from tests.faults.support.kinds import Kind, make
 from tests.faults.support.resource import check_bitten, write
 from tests.faults.support.server_clock import ServerClock
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, assert_within, kept, measured_lag
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
@@ -113,7 +113,7 @@ async def test_a_step_back_lets_no_newcomer_of_one_process_overtake_a_waiter_of_
 
     asked = ["A1", "B1", "A2", "A3", "B2", "B3", "A4", "B4"]
     async with Redis.from_url(own_server.url) as holder:
-        async with make(kind, holder, "stepped", ttl=TTL) as lease:
+        async with kept(TTL), make(kind, holder, "stepped", ttl=TTL) as lease:
             waiters = []
             for number, who in enumerate(asked):
                 if who == "B2":

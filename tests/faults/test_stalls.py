@@ -14,7 +14,7 @@ from aiolocks.testing import FaultProxy
 from tests.faults.support.asking import Body, granted_at
 from tests.faults.support.kinds import Kind, fresh_acquire, make
 from tests.faults.support.residue import wait_until_only_residue
-from tests.support.lateness import SLACK, assert_within, measured_lag
+from tests.support.lateness import SLACK, TooLateError, assert_within, measured_lag
 from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
@@ -73,7 +73,7 @@ async def test_a_body_ends_before_its_ttl_when_the_server_stalls_and_the_next_on
 ) -> None:
     """F5, F10: late answers to renewals revive nothing, and what was asked meanwhile is answered afterwards."""
     requests = times_of_requests(proxy, b"{stalled}")
-    body = Body()
+    body, stalling = Body(), None
     async with measured_lag() as lag:
         with pytest.raises(LeaseLostError):
             async with make(kind, client, "stalled", ttl=TTL) as lease:
@@ -85,6 +85,8 @@ async def test_a_body_ends_before_its_ttl_when_the_server_stalls_and_the_next_on
                 last_request = requests[-1]
                 stalling = asyncio.ensure_future(stall(own_server))
                 await body.work(3 * TTL)
+        if stalling is None:
+            raise TooLateError("the lease was lost before the server stalled")
         await stalling
         healed_at = time.monotonic()
         taken_at = await contender

@@ -31,11 +31,11 @@ async def test_another_process_goes_on_with_it(make: Make, stranger: Redis) -> N
         lease.check()
     with pytest.raises(LeaseLostError):
         await lease.hand_off()
-    adopted = await make(client=stranger, ttl=SHORT).adopt(text)
+    adopted = await make(client=stranger, ttl=primitives.STEADY).adopt(text)
     assert adopted.fencing_token > lease.fencing_token
     assert adopted.token != lease.token
     assert await adopted.renew()
-    await asyncio.sleep(1.5 * SHORT)
+    await asyncio.sleep(1.2 * primitives.STEADY)
     assert adopted.held, "nobody renewed it"
     assert await adopted.release()
     await free(make())

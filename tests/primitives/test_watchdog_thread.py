@@ -16,6 +16,7 @@ from tests.support.clusters import nodes
 from tests.support.heard import hearing
 from tests.support.inside import polling
 from tests.support.network import until
+from tests.support.primitives import STEADY
 from tests.support.servers import RedisServer
 
 TTL = 1.0
@@ -62,12 +63,12 @@ def test_a_blocked_loop_keeps_its_lease(run: Callable[[Main], None], block: Call
     """F9: asleep, or computing in Python."""
 
     async def main(client: Redis) -> None:
-        async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
-            block(3 * TTL)
+        lock = Lock(client, "blocked", ttl=STEADY, watchdog="thread")
+        semaphore = Semaphore(client, "blocked", 1, ttl=STEADY, watchdog="thread")
+        async with lock as lease, semaphore as permit:
+            block(1.2 * STEADY)
             assert lease.held
-        async with Semaphore(client, "blocked", 1, ttl=TTL, watchdog="thread") as lease:
-            block(1.5 * TTL)
-            lease.check()
+            permit.check()
 
     run(main)
 
@@ -106,7 +107,9 @@ def test_a_loss_shows_while_the_loop_is_still_blocked(run: Callable[[Main], None
         with pytest.raises(LeaseLostError, match="its key expired"):
             async with Lock(client, "blocked", ttl=TTL, watchdog="thread") as lease:
                 await client.delete(BASE)
-                time.sleep(0.7 * TTL)
+                ends_at = time.monotonic() + 5 * TTL
+                while not lease.lost and time.monotonic() < ends_at:
+                    time.sleep(0.01)  # and the loop does not come round
                 assert lease.lost
                 assert not lease.held
                 await asyncio.sleep(10)
@@ -146,14 +149,14 @@ def test_a_lease_is_kept_while_its_session_begins_to_poll_and_stops(
         ):
             acl: Any = admin.execute_command
             await acl("ACL", "SETUSER", "deaf", *rights)
-            async with Lock(deaf, "kept", ttl=TTL, watchdog="thread") as lease, Lock(admin, "awaited", ttl=20):
+            async with Lock(deaf, "kept", ttl=STEADY, watchdog="thread") as lease, Lock(admin, "awaited", ttl=20):
                 waiting = asyncio.create_task(Lock(deaf, "awaited", ttl=20).acquire())
                 await until(lambda: any(polling(deaf)))
-                await asyncio.sleep(1.5 * TTL)
+                await asyncio.sleep(0.6 * STEADY)
                 lease.check()
                 await acl("ACL", "SETUSER", "deaf", "+subscribe")
                 await until(lambda: not any(polling(deaf)))
-                await asyncio.sleep(TTL)
+                await asyncio.sleep(0.6 * STEADY)
                 lease.check()
             await (await waiting).release()
             await acl("ACL", "DELUSER", "deaf")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from aiolocks import LeaseLostError
 from aiolocks.testing import JumpingLoop
 
 SLACK = float(os.environ.get("AIOLOCKS_SLACK", "3"))
@@ -74,6 +75,18 @@ async def measured_lag() -> AsyncIterator[Lag]:
     finally:
         task.cancel()
         await asyncio.wait((task,))
+
+
+@asynccontextmanager
+async def kept(ttl: float) -> AsyncIterator[None]:
+    """Check that the block loses no lease of *ttl*. It may, if the machine stands still for a third of that."""
+    async with measured_lag() as lag:
+        try:
+            yield
+        except LeaseLostError as error:
+            if lag.worst > ttl / 3:
+                raise TooLateError(f"{error}; the loop was late by {lag.worst:.3f} s") from error
+            raise
 
 
 @asynccontextmanager

@@ -84,9 +84,10 @@ def is_residue(key: bytes) -> bool:
 
 async def wait_until_none(*checks: Callable[[], list[str]]) -> list[str]:
     """Ask all *checks* until none finds anything; return what they found last when patience ends."""
-    give_up_at = time.monotonic() + _PATIENCE
+    looks, give_up_at = 0, time.monotonic() + _PATIENCE
     while found := [line for check in checks for line in check()]:
-        if time.monotonic() > give_up_at:
+        looks += 1  # the machine may stand still meanwhile
+        if time.monotonic() > give_up_at and looks * _POLL > _PATIENCE / 2:
             return found
         await asyncio.sleep(_POLL)
     return []

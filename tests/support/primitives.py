@@ -28,7 +28,7 @@ NO_SERVER = Redis(port=1)
 SHORT = 0.6
 """Seconds of a TTL that lapses, or is seen to be lost, within a second. A busy machine may fail to renew it."""
 
-STEADY = 2.0
+STEADY = 3.0
 """Seconds of a TTL that has to be renewed in time, also by a machine that stands still for a second."""
 
 BRIEF = 0.2

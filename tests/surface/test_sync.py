@@ -163,11 +163,11 @@ def test_each_class_has_the_methods_of_the_asynchronous_one(face: type, without:
 
 
 def test_threads_and_coroutines_share_the_starts_of_a_rate_limiter(locks: LockManager, redis_url: str) -> None:
-    limiter = locks.rate_limiter("api", 3, per=0.5)
+    limiter = locks.rate_limiter("api", 3, per=2)
 
     async def there() -> bool:
         async with aiolocks.LockManager.from_url(redis_url) as others:
-            return await others.rate_limiter("api", 3, per=0.5).try_acquire()
+            return await others.rate_limiter("api", 3, per=2).try_acquire()
 
     begun = time.monotonic()
     with limiter:
@@ -175,10 +175,10 @@ def test_threads_and_coroutines_share_the_starts_of_a_rate_limiter(locks: LockMa
     assert asyncio.run(there())
     assert not limiter.try_acquire()
     with pytest.raises(AcquireTimeoutError):
-        limiter.acquire(timeout=0.05)
+        limiter.acquire(timeout=0.3)
     assert limiter.statistics().permits == 3
     with limiter:
-        assert time.monotonic() - begun >= 0.5
+        assert time.monotonic() - begun >= 2
 
 
 def test_what_threads_do_not_have_is_an_error_that_says_what_to_use(locks: LockManager) -> None:
@@ -247,7 +247,7 @@ def test_what_holds_for_a_task_holds_for_a_thread(locks: LockManager, threads: T
             pass
         assert lock.try_acquire() is None
         with pytest.raises(AcquireTimeoutError):
-            threads.submit(rlock.acquire, timeout=0.05).result()
+            threads.submit(rlock.acquire, timeout=0.3).result()
         with pytest.raises(RuntimeError, match="holds no lease"):
             threads.submit(lock.release).result()
     assert threads.submit(lambda: lock.acquire().release()).result()
@@ -809,7 +809,7 @@ def test_after_a_loss_the_lease_says_so_and_run_stands_again_once_lead_has_ended
         first.guard(("SET", "x", 1))
     assert (first.held, first.remaining(), election.is_leader, done.done()) == (False, 0, False, False)
     with locks.lock("b"), pytest.raises(AcquireTimeoutError):
-        threads.submit(locks.lock("b").acquire, timeout=0.05).result()  # the loop serves others meanwhile
+        threads.submit(locks.lock("b").acquire, timeout=0.3).result()  # the loop serves others meanwhile
     lead.go_on.set()
     if answers is fails:
         assert isinstance(done.exception(), ZeroDivisionError)

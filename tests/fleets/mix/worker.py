@@ -23,20 +23,7 @@ from typing import Any, final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from aiolocks import (
-    AcquireTimeoutError,
-    Election,
-    HierarchicalLock,
-    Lease,
-    LeaseLostError,
-    Lock,
-    LockManager,
-    Once,
-    RateLimiter,
-    RLock,
-    RWLock,
-    Semaphore,
-)
+import aiolocks
 from aiolocks._engine.lease import state_of
 from aiolocks.testing import Recorder
 from tests.support.lateness import SLACK
@@ -54,7 +41,7 @@ PAUSE = 0.05
 class Watch:
     """Notes one lease from its grant to its end, as its holder sees it by its own clock."""
 
-    def __init__(self, recorder: Recorder, lease: Lease, permits: int, asked_ns: int) -> None:
+    def __init__(self, recorder: Recorder, lease: aiolocks.Lease, permits: int, asked_ns: int) -> None:
         self._recorder = recorder
         self._lease = lease
         self._permits = permits
@@ -99,7 +86,7 @@ class Program:
         self._store = store
         self._recorder = recorder
         self._dice = [random.Random(f"{seed}/{number}") for number in range(TASKS)]
-        self.leases: set[Lease] = set()
+        self.leases: set[aiolocks.Lease] = set()
         self.writing: set[asyncio.Task[object]] = set()
         self._newest = [""] * TASKS
 
@@ -115,7 +102,7 @@ class Program:
             try:
                 async with scope:
                     await self._operate(number, dice)
-            except (AcquireTimeoutError, LeaseLostError, RedisError):
+            except (aiolocks.AcquireTimeoutError, aiolocks.LeaseLostError, RedisError):
                 pass
             except TimeoutError:
                 if not scope.expired():
@@ -158,7 +145,7 @@ class Program:
     async def revoke(self, dice: random.Random) -> None:
         """Revoke what holds one of the names."""
         made, _, _ = primitive(self._client, dice.choice(NAMES[:-1]), dice, {})
-        with contextlib.suppress(AcquireTimeoutError, RedisError):
+        with contextlib.suppress(aiolocks.AcquireTimeoutError, RedisError):
             await made.revoke(timeout=0.5, reason="the mix")
 
     def begin(self, work: Coroutine[Any, Any, object]) -> "asyncio.Task[object]":
@@ -168,15 +155,15 @@ class Program:
         return task
 
     async def _leader(self, dice: random.Random, ttl: float, asked: int) -> None:
-        async def lead(lease: Lease) -> None:
+        async def lead(lease: aiolocks.Lease) -> None:
             await self._use(dice, lease, 1, asked)
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2.0):
-                await Election(self._client, "leader", ttl=ttl, replicas=self._replicas).run(lead)
+                await aiolocks.Election(self._client, "leader", ttl=ttl, replicas=self._replicas).run(lead)
 
     async def _rate(self, dice: random.Random, ttl: float, asked: int) -> None:
-        async with RateLimiter(self._client, "rate", STARTS, per=PER, acquire_timeout=dice.choice([0, ttl])):
+        async with aiolocks.RateLimiter(self._client, "rate", STARTS, per=PER, acquire_timeout=dice.choice([0, ttl])):
             self._recorder.record("started", name="rate", asked_ns=asked)
 
     async def _once(self, dice: random.Random, ttl: float, asked: int) -> None:
@@ -184,10 +171,10 @@ class Program:
             await asyncio.sleep(0.1 * dice.random())
             return asked
 
-        outcome = await Once(self._client, "once", keep=0.5, ttl=ttl, acquire_timeout=1).run(function)
+        outcome = await aiolocks.Once(self._client, "once", keep=0.5, ttl=ttl, acquire_timeout=1).run(function)
         assert isinstance(outcome, int), outcome
 
-    async def _use_and_release(self, dice: random.Random, lease: Lease, permits: int, asked: int) -> None:
+    async def _use_and_release(self, dice: random.Random, lease: aiolocks.Lease, permits: int, asked: int) -> None:
         try:
             await self._use(dice, lease, permits, asked)
         except BaseException:
@@ -196,7 +183,7 @@ class Program:
             raise
         await lease.release()
 
-    async def _use(self, dice: random.Random, lease: Lease, permits: int, asked: int) -> None:
+    async def _use(self, dice: random.Random, lease: aiolocks.Lease, permits: int, asked: int) -> None:
         """Write now and then, without a look at the lease, for a while: while nothing befalls, it lasts that long."""
         self.leases.add(lease)
         watch = Watch(self._recorder, lease, permits, asked)
@@ -219,7 +206,7 @@ class Program:
             watch.end()
             self.leases.discard(lease)
 
-    async def _write(self, lease: Lease) -> None:
+    async def _write(self, lease: aiolocks.Lease) -> None:
         """Write in a task of its own: redis-py sometimes swallows a cancellation while it asks."""
         await asyncio.shield(self.begin(write(self._store, lease.name, lease.fencing_token, lease.token)))
 
@@ -230,13 +217,13 @@ def primitive(client: Redis, name: str, dice: random.Random, options: dict[str, 
         options.pop("track", None)  # their keys change with each grant to another
     if name == PERMITS:
         permits = dice.choice([1, 1, 1, 2, LIMIT])
-        return Semaphore(client, name, LIMIT, **options), permits, {"permits": permits}
+        return aiolocks.Semaphore(client, name, LIMIT, **options), permits, {"permits": permits}
     if name == READERS:
-        both = RWLock(client, name, **options)
+        both = aiolocks.RWLock(client, name, **options)
         return (both.write, ALONE, {}) if dice.random() < 0.3 else (both.read, 1, {})
     if "/" in name:
-        return HierarchicalLock(client, name, **options).write, 1, {}
-    return (RLock if name == "re-entered" else Lock)(client, name, **options), 1, {}
+        return aiolocks.HierarchicalLock(client, name, **options).write, 1, {}
+    return (aiolocks.RLock if name == "re-entered" else aiolocks.Lock)(client, name, **options), 1, {}
 
 
 def sample(path: Path, loop: Any) -> None:
@@ -261,7 +248,7 @@ async def client_of(url: str) -> AsyncIterator[Redis]:
         async with Redis.from_url(url) as client:
             yield client
     else:
-        async with LockManager.from_url(url) as locks:
+        async with aiolocks.LockManager.from_url(url) as locks:
             yield locks.client
 
 

@@ -18,19 +18,7 @@ from typing import Any, TypeAlias, final
 from redis.asyncio import Redis
 
 import aiolocks
-from aiolocks import (
-    HierarchicalLock,
-    Lease,
-    LeaseLostError,
-    Lock,
-    MultiLock,
-    Redlock,
-    RLock,
-    RWLock,
-    Semaphore,
-    VersionConflictError,
-    Versioned,
-)
+from aiolocks import HierarchicalLock
 from aiolocks.compat import RedisLock
 
 Interval: TypeAlias = tuple[int, int, int, list[int]]
@@ -44,20 +32,20 @@ ALONE = 1_000_000
 
 
 KINDS: dict[str, Callable[..., Any]] = {
-    "lock": lambda clients, name, **options: Lock(clients[0], name, **options),
-    "rlock": lambda clients, name, **options: RLock(clients[0], name, **options),
-    "semaphore": lambda clients, name, **options: Semaphore(clients[0], name, 1, **options),
-    "permits": lambda clients, name, limit=3, **options: Semaphore(clients[0], name, limit, **options),
-    "read lock": lambda clients, name, **options: RWLock(clients[0], name, **options).read,
-    "write lock": lambda clients, name, **options: RWLock(clients[0], name, **options).write,
-    "upgradeable lock": lambda clients, name, **options: RWLock(clients[0], name, **options).upgradeable,
-    "multilock": lambda clients, name, **options: MultiLock(
+    "lock": lambda clients, name, **options: aiolocks.Lock(clients[0], name, **options),
+    "rlock": lambda clients, name, **options: aiolocks.RLock(clients[0], name, **options),
+    "semaphore": lambda clients, name, **options: aiolocks.Semaphore(clients[0], name, 1, **options),
+    "permits": lambda clients, name, limit=3, **options: aiolocks.Semaphore(clients[0], name, limit, **options),
+    "read lock": lambda clients, name, **options: aiolocks.RWLock(clients[0], name, **options).read,
+    "write lock": lambda clients, name, **options: aiolocks.RWLock(clients[0], name, **options).write,
+    "upgradeable lock": lambda clients, name, **options: aiolocks.RWLock(clients[0], name, **options).upgradeable,
+    "multilock": lambda clients, name, **options: aiolocks.MultiLock(
         clients[0], [f"{name}, third", name, f"{name}, second"], **options
     ),
     "write table": lambda clients, name, **options: HierarchicalLock(clients[0], f"shop/{name}", **options).write,
     "read row": lambda clients, name, **options: HierarchicalLock(clients[0], f"shop/{name}/row", **options).read,
     "write row": lambda clients, name, **options: HierarchicalLock(clients[0], f"shop/{name}/row", **options).write,
-    "redlock": lambda clients, name, **options: Redlock(clients, name, **options),
+    "redlock": lambda clients, name, **options: aiolocks.Redlock(clients, name, **options),
 }
 
 
@@ -122,7 +110,7 @@ class Worker:
                     await asyncio.Event().wait()
                 finally:
                     ended = time.monotonic_ns()
-        except LeaseLostError as lost:
+        except aiolocks.LeaseLostError as lost:
             return str(lost.reason), ended
         raise AssertionError("it ended without a loss")
 
@@ -154,20 +142,20 @@ class Worker:
         return answer.decode() if isinstance(answer, bytes) else answer
 
     async def read(self, key: str) -> tuple[str | None, str]:
-        value, version = await Versioned(self._clients[0], key).read()
+        value, version = await aiolocks.Versioned(self._clients[0], key).read()
         return value.decode() if isinstance(value, bytes) else value, version
 
     async def write(self, key: str, value: str, version: str) -> str | None:
         """Return the new version, or None if the value had been changed."""
         try:
-            return await Versioned(self._clients[0], key).write(value, version)
-        except VersionConflictError:
+            return await aiolocks.Versioned(self._clients[0], key).write(value, version)
+        except aiolocks.VersionConflictError:
             return None
 
     async def count(self, key: str, times: int) -> None:
         """Add one to a number, so many times."""
         for _ in range(times):
-            await Versioned(self._clients[0], key).update(lambda old: str(int(old or 0) + 1), attempts=1000)
+            await aiolocks.Versioned(self._clients[0], key).update(lambda old: str(int(old or 0) + 1), attempts=1000)
 
     async def plain_acquire(self, name: str, **options: Any) -> int | None:
         """Acquire a lock of redis-py's kind; return its number, or None after the timeout."""
@@ -191,7 +179,7 @@ class Worker:
     async def lead(self, name: str, work: float = 0.05) -> Interval:
         """Be the leader once."""
 
-        async def leading(lease: Lease) -> Interval:
+        async def leading(lease: aiolocks.Lease) -> Interval:
             return await used(lease, work, 1)
 
         return await aiolocks.Election(self._clients[0], name, ttl=1.0).run(leading)
@@ -230,11 +218,11 @@ class Worker:
         return had
 
 
-def fences_of(lease: Lease) -> list[int]:
+def fences_of(lease: aiolocks.Lease) -> list[int]:
     return [fence for _, fence in sorted(lease.fencing_tokens.items())]
 
 
-async def used(lease: Lease, work: float, permits: int) -> Interval:
+async def used(lease: aiolocks.Lease, work: float, permits: int) -> Interval:
     began = time.monotonic_ns()
     await asyncio.sleep(work)
     lease.check()

@@ -210,7 +210,7 @@ async def test_many_requests_over_a_link_that_was_just_lost_log_nothing(caplog: 
         await turns()
         assert len(answers) == 1000
         assert all(isinstance(answer, RedisConnectionError) for answer in answers)
-    assert caplog.records == []
+    assert [record for record in caplog.records if "Executing" not in record.getMessage()] == []
 
 
 @in_real_time
