@@ -111,7 +111,7 @@ async def test_a_body_ends_before_its_ttl_when_answers_to_its_renewals_are_late(
         with pytest.raises(LeaseLostError):
             async with make(kind, client, "late", ttl=ttl) as lease:
                 contender = asyncio.create_task(granted_at(make(kind, other, "late", ttl=5 * ttl)))
-                proxy.delay_replies = 0.3
+                proxy.delay_replies = 0.5
                 asked = len(requests)
                 await until(lambda: len(requests) > asked)
                 renewed_at = requests[-1]
