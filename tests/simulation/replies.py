@@ -71,7 +71,8 @@ class Replies:
         for entry, answer in zip(more, answers, strict=False):
             token = entry.split(b" ")[0]
             if answer > 0:
-                if self._sane and token in name.withdrawn and token not in name.waiting:
+                judged = self._sane and "address" in args  # the released version undoes by the line of an older attempt
+                if judged and token in name.withdrawn and token not in name.waiting:
                     self._world.violate(
                         f"W8: {name.base.decode()}: a re-check queued {token.decode()[:8]} after its undo"
                     )
