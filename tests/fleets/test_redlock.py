@@ -42,9 +42,9 @@ async def contend(lock: Redlock, fences: list[int], inside: list[Redlock]) -> No
                     inside.remove(lock)
 
 
-async def restart(servers: list[RedisServer], dice: random.Random) -> None:
-    """Kill one server after the other, and start it again with what it had on its disk."""
-    while True:
+async def restart(servers: list[RedisServer], dice: random.Random, over: asyncio.Event) -> None:
+    """Kill one server after the other, and start it again with what it had on its disk, until it is *over*."""
+    while not over.is_set():  # not until it is cancelled: the thread that starts a server would go on
         await asyncio.sleep(dice.uniform(0.3, 1.5))
         server = dice.choice(servers)
         await asyncio.to_thread(server.kill)
@@ -76,17 +76,16 @@ async def test_fencing_tokens_rise_while_servers_restart_and_requests_wait(serve
             clients = [await stack.enter_async_context(Redis.from_url(proxy.url)) for proxy in own]
             locks.append(Redlock(clients, "fleet", ttl=TTL))
             proxies += own
-        trouble = [asyncio.create_task(restart(running, dice))]
+        over = asyncio.Event()
+        trouble = [asyncio.create_task(restart(running, dice, over))]
         trouble += [asyncio.create_task(delay(proxies[at::SERVERS], dice)) for at in range(SERVERS)]
         try:
             await asyncio.gather(*(contend(lock, fences, inside) for lock in locks))
         finally:
-            for task in trouble:
+            over.set()
+            for task in trouble[1:]:
                 task.cancel()
             await asyncio.wait(trouble)
-        for server in running:
-            if not server.running:
-                server.restart()
         for proxy in proxies:
             proxy.delay_requests = 0.0
     assert fences == sorted(set(fences))
