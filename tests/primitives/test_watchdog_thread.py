@@ -66,7 +66,7 @@ def test_a_blocked_loop_keeps_its_lease(run: Callable[[Main], None], block: Call
         lock = Lock(client, "blocked", ttl=STEADY, watchdog="thread")
         semaphore = Semaphore(client, "blocked", 1, ttl=STEADY, watchdog="thread")
         async with lock as lease, semaphore as permit:
-            block(1.2 * STEADY)
+            block(1.5 * STEADY)
             assert lease.held
             permit.check()
 
