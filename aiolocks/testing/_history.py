@@ -146,9 +146,10 @@ class Recorder:
 
 
 def read_history(path: Log) -> list[HistoryEvent]:
-    """Return all events in order of time."""
-    with open(path, encoding="utf-8") as lines:
-        return in_order(HistoryEvent(**json.loads(line)) for line in lines)
+    """Return all events in order of time. A last line without its end is left out: a process is still writing it."""
+    with open(path, "rb") as log:
+        complete = log.read().rpartition(b"\n")[0]
+    return in_order(HistoryEvent(**json.loads(line)) for line in complete.splitlines())
 
 
 def in_order(events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
