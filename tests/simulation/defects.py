@@ -108,8 +108,7 @@ DEFECTS: dict[str, Defect] = {
     ),
     "adopted-under-the-old-fence": marked(
         instead(
-            "W17-fence",
-            "redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', lasts)\ndo return number end",
+            "W17-fence", "redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', lasts)\ndo return number end"
         ),
         "P8",
         "C2",

@@ -48,13 +48,7 @@ def read(script: Script, fields: list[bytes]) -> Asked:
     args = dict(zip(script.args, values, strict=False))
     if "address" in args:
         args["session"], args["life_ms"], args["channels"] = args["address"].split(b" ", 2)
-    return Asked(
-        script,
-        base=fields[3],
-        args=args,
-        more=values[len(script.args) - 1 :],
-        values=values,
-    )
+    return Asked(script, base=fields[3], args=args, more=values[len(script.args) - 1 :], values=values)
 
 
 def whole(verb: str, reply: Any) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from aiolocks import LeaseLostError
+from aiolocks import Holder, LeaseLostError
 from aiolocks.testing import JumpingLoop
 
 SLACK = float(os.environ.get("AIOLOCKS_SLACK", "3"))
@@ -31,6 +31,13 @@ def assert_within(took: float, bound: float, what: str = "") -> None:
     """Check how soon the library acts. A bound that protects another holder is a safety assertion: use `assert`."""
     if took > bound:
         raise TooLateError(f"{took:.3f} s, bound {bound:.3f} s{what and f': {what}'}")
+
+
+def answered(holders: tuple[Holder, ...] | None) -> tuple[Holder, ...]:
+    """Return the holders with which a wait that timed out ends. They are asked for in its last 50 ms."""
+    if holders is None:
+        raise TooLateError("the holders were not known in time")
+    return holders
 
 
 @asynccontextmanager

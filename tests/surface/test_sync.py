@@ -24,7 +24,7 @@ from aiolocks._threads import Call
 from aiolocks.events import Event, on_event
 from aiolocks.sync import LockManager
 from tests.support.kinds import KINDS, complete
-from tests.support.lateness import SLACK, assert_within
+from tests.support.lateness import SLACK, answered, assert_within
 from tests.surface.test_run import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.real_time]
@@ -125,9 +125,9 @@ def test_a_thread_says_what_it_does_and_learns_who_is_in_the_way(locks: LockMana
         locks.lock("reports", note="May's report") as lease,
     ):
         assert lease.note("row 500 of 900") is None
-        with pytest.raises(AcquireTimeoutError, match="; held by ") as caught:
+        with pytest.raises(AcquireTimeoutError) as caught:
             threads.submit(lambda: locks.lock("reports").acquire(timeout=1.1)).result()
-        [holder] = caught.value.holders or ()
+        [holder] = answered(caught.value.holders)
         assert str(caught.value).endswith(" s: row 500 of 900")
         assert (holder.fencing_token, holder.note) == (lease.fencing_token, "row 500 of 900")
         with pytest.raises(AcquireTimeoutError):
