@@ -15,7 +15,6 @@ pytestmark = [
     pytest.mark.parametrize("kind", ["Lock", "Semaphore"]),
 ]
 
-
 TTL = 2.0
 
 RENEWS = """

@@ -98,7 +98,7 @@ async def test_a_holder_that_stands_still_is_revoked_at_its_end(redis: Redis, re
 async def test_holders_revoked_again_and_again_never_overlap(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     """C1 by a clock that all processes share; what follows a revoked holder has a larger fencing token."""
     log, lock, turns = tmp_path / "log", Lock(redis, "told"), 10
-    role = ["-m", "tests.faults.support.worker", "stop", redis_url, "told", "3", str(log)]
+    role = ["-m", "tests.faults.support.worker", "stop", redis_url, "told", "1.2", str(log)]
     with ExitStack() as stack:
         for _ in range(3):
             process = stack.enter_context(spawn(*role))

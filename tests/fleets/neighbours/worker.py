@@ -30,7 +30,6 @@ TIMEOUT = 20.0
 ALONE = 1_000_000
 """How many permits a lease counts as that must be alone."""
 
-
 KINDS: dict[str, Callable[..., Any]] = {
     "lock": lambda clients, name, **options: aiolocks.Lock(clients[0], name, **options),
     "rlock": lambda clients, name, **options: aiolocks.RLock(clients[0], name, **options),

@@ -42,7 +42,6 @@ LARGE: dict[str, Bounds] = {
 }
 """For the night."""
 
-
 _DEFECTS: dict[str, tuple[str, Bounds]] = {
     "validity from the reply": ("Mutex", Bounds((1, 2), (1, 1), delays=1)),
     "renewal from the reply": ("Mutex", Bounds((1, 2), (3, 3), ("renew",), delays=1)),

@@ -22,7 +22,6 @@ from tests.support.lateness import TooLateError
 REPOSITORY = Path(__file__).parents[3]
 pytestmark = [pytest.mark.redis, pytest.mark.rest]
 
-
 _MEASURED = [name for name in SCENARIOS if name != "faults"]
 """What gives figures; the other one gives verdicts."""
 

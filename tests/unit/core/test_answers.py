@@ -16,7 +16,6 @@ from tests.support.virtual import clock, gaps
 
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 
-
 DEMOTED = "You can't write against a read only replica."
 
 

@@ -28,7 +28,6 @@ TTL = 2.0
 LONGEST_PAUSE = 0.3
 """Seconds between two attempts."""
 
-
 EVER = float("inf")
 
 
