@@ -18,9 +18,7 @@ from tests.support.servers import RedisServer
 without_uvloop = pytest.mark.skipif(not importlib.util.find_spec("uvloop"), reason="uvloop is not installed")
 before_eager_tasks = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
 
-LOOPS = [
-    "asyncio", pytest.param("uvloop", marks=without_uvloop), pytest.param("eager", marks=before_eager_tasks),
-]  # fmt: skip
+LOOPS = ["asyncio", pytest.param("uvloop", marks=without_uvloop), pytest.param("eager", marks=before_eager_tasks)]
 
 
 @pytest.mark.parametrize("loop", LOOPS)

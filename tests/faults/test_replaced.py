@@ -18,9 +18,7 @@ from tests.support.sentinels import SentinelSet
 LOSES: dict[str, Outage] = {"sentinel": "failed over", "cluster": "taken over"}
 """After which a grant of the last moment is lost (L3): the old primary hears of the new one up to a second later."""
 
-OUTAGES = [
-    (on, outage) for on in LOSES for outage in get_args(Outage) if (on, outage) != ("sentinel", "taken over")
-]  # fmt: skip
+OUTAGES = [(on, outage) for on in LOSES for outage in get_args(Outage) if (on, outage) != ("sentinel", "taken over")]
 
 
 @pytest.fixture(params=LOSES)

@@ -415,7 +415,7 @@ def test_the_older_version_keeps_a_pinned_limit_and_its_declaration_ends_it(
 
 def test_a_pause_of_the_newer_version_stops_the_older_too_which_may_end_it(older: Peer, newer: Peer, name: str) -> None:
     """Its holders go on, and its waiters go first when the pause ends, or is ended."""
-    lease, _ = older("acquire", "permits", name, ttl=1.0)
+    lease, _ = older("acquire", "permits", name, ttl=3.0)  # it is renewed in the pause
     began = time.monotonic()
     assert newer("pause", "permits", name, 1.2) == 1.2
     assert older("try_acquire", "permits", name) is None

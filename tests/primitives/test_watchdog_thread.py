@@ -15,6 +15,7 @@ from tests.support.clients import chosen_client
 from tests.support.clusters import nodes
 from tests.support.heard import hearing
 from tests.support.inside import polling
+from tests.support.lateness import kept
 from tests.support.network import until
 from tests.support.primitives import STEADY
 from tests.support.servers import RedisServer
@@ -128,7 +129,8 @@ def test_releases_race_with_renewals_and_nothing_stays(run: Callable[[Main], Non
                 async with lock:
                     await asyncio.sleep(0.195 + 0.001 * number)
 
-        await asyncio.gather(*(work(number) for number in range(10)))
+        async with kept(0.6):
+            await asyncio.gather(*(work(number) for number in range(10)))
 
     run(main)
     keys: list[Any] = [key for node in nodes(server) for key in node.operator.keys("aiolocks:lock:*")]

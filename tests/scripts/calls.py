@@ -313,9 +313,7 @@ class Scripts:
         tombstone_ms: int = 0, life_ms: int = LIFE, min_hold_ms: int = 0, waits: bool = False,
     ) -> Released:  # fmt: skip
         terms = f"{ttl_ms} {permits or self.usual}"
-        args = {
-            "terms": terms, "tombstone_ms": tombstone_ms, "life_ms": life_ms, "waits": int(waits)
-        }  # fmt: skip
+        args = {"terms": terms, "tombstone_ms": tombstone_ms, "life_ms": life_ms, "waits": int(waits)}
         if min_hold_ms:
             args["min_hold_ms"] = min_hold_ms
         answer = self.run("release", session=session, who=who, **args)

@@ -27,6 +27,7 @@ from aiolocks._core.keys import Keys
 from aiolocks.cli import main
 from aiolocks.testing import FaultProxy
 from tests.support.cases import the_rest_slow
+from tests.support.lateness import kept
 from tests.support.network import until
 from tests.support.primitives import ROWS, SOON, Acquirable, Row, as_a_stranger, queued
 from tests.support.secrets import PASSWORD, Ear, listening
@@ -187,7 +188,8 @@ async def test_when_rights_are_missing(scene: Scene, row: Row) -> None:
                     scene.ear.listen_to(error)
         assert bool(trouble) == (lacks != "&"), lacks
 
-    await asyncio.gather(*map(try_without, ("-eval", "-evalsha", "-time", "-exists", "&", "~")))
+    async with kept(1):
+        await asyncio.gather(*map(try_without, ("-eval", "-evalsha", "-time", "-exists", "&", "~")))
 
 
 async def hold_and_wait(acquirable: Acquirable) -> None:
