@@ -23,9 +23,7 @@ RIGHTS = (
 )  # fmt: skip
 
 
-async def test_a_subscription_that_was_lost_and_made_again_is_no_reason_to_poll(
-    redis: Redis, proxy: FaultProxy
-) -> None:
+async def test_a_subscription_lost_and_made_again_is_no_reason_to_poll(redis: Redis, proxy: FaultProxy) -> None:
     """A turn that passes it over in between is what a cut costs, however often it happens."""
     async with Redis.from_url(proxy.url) as client:
         held = await Lock(redis, "lost", ttl=20).acquire()

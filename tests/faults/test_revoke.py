@@ -12,6 +12,7 @@ from aiolocks import AcquireTimeoutError, Lock, Semaphore
 from aiolocks.testing import FaultProxy, check_exclusion, read_history
 from tests.faults.support.asking import UNREACHABLE, granted_at
 from tests.faults.support.kinds import Kind, make
+from tests.faults.support.residue import wait_until_only_residue
 from tests.support.lateness import SLACK, assert_within, measured_lag
 from tests.support.primitives import queued
 from tests.support.workers import ACQUIRED, holding, spawn
@@ -108,6 +109,7 @@ async def test_holders_revoked_again_and_again_never_overlap(redis: Redis, redis
             while len(revoked) < turns:
                 revoked += [holder.fencing_token for holder in await lock.revoke(timeout=15)]
                 await asyncio.sleep(0.01)
+    await wait_until_only_residue(redis, within=5.0)
     records = read_history(log)
     begun = [record.fence for record in records if record.event == ACQUIRED]
     told = [record.fence for record in records if record.event == "revoked"]

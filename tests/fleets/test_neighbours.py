@@ -392,9 +392,7 @@ def test_a_min_hold_of_one_version_keeps_the_other_out_until_it_is_over(first: P
         assert_within((later - began) / 1e9, 0.6 + 0.5 * SLACK, kind)
 
 
-def test_the_older_version_keeps_a_pinned_limit_and_its_declaration_ends_it(
-    older: Peer, newer: Peer, name: str
-) -> None:
+def test_an_older_version_keeps_a_pinned_limit_and_its_declaration_ends_it(older: Peer, newer: Peer, name: str) -> None:
     lease, _ = older("acquire", "permits", name)
     newer("resize", "permits", name, 2, pin=True)
     assert [asked("state", "permits", name)[2] for asked in (older, newer)] == [2, 2]

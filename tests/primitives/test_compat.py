@@ -19,7 +19,7 @@ from aiolocks.testing import FaultProxy
 from tests.support.clients import CHOSEN, chosen_client
 from tests.support.inside import leases_without_timeout_last
 from tests.support.lateness import SLACK, in_time
-from tests.support.primitives import cancelled, scripts_run, until
+from tests.support.primitives import STEADY, cancelled, scripts_run, until
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -345,12 +345,12 @@ async def test_a_holder_whose_lock_is_freed_by_hand_loses_it_and_does_not_come_b
 
 @pytest.mark.rest
 async def test_one_token_for_two_locks_renews_both(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    leases_without_timeout_last(monkeypatch, 1.5)
+    leases_without_timeout_last(monkeypatch, STEADY)
     lock, other = redis.lock("orders", lock_class=RedisLock), redis.lock("others", lock_class=RedisLock)
     await lock.acquire(token="me")
     await other.acquire(token="me")
     await other.release()
-    await asyncio.sleep(3.0)  # longer than the lease, and than a session outlives its last one
+    await asyncio.sleep(4.0)  # longer than the lease, and than a session outlives its last one
     assert await lock.owned()
     await lock.release()
 

@@ -100,9 +100,7 @@ async def test_a_queued_request_is_refused_if_the_limit_gets_smaller(client: Red
     await holder.release()
 
 
-async def test_a_declaration_that_was_lost_on_its_way_is_made_by_the_next_request(
-    proxy: FaultProxy, redis: Redis
-) -> None:
+async def test_a_declaration_lost_on_its_way_is_made_by_the_next_request(proxy: FaultProxy, redis: Redis) -> None:
     await enter(Semaphore(redis, "scraper", 3))
     async with Redis.from_url(proxy.url) as client:
 
