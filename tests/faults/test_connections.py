@@ -35,7 +35,7 @@ async def test_locks_go_on_as_connections_end_every_50_ms(redis: Redis, server: 
     """F11: CLIENT KILL of one type and the other."""
     run: Any = redis.execute_command
     async with Redis(unix_socket_path=server.socket_path) as one, Redis(unix_socket_path=server.socket_path) as other:
-        async with Lock(one, "held all the time", ttl=1) as lease:
+        async with Lock(one, "held all the time", ttl=3) as lease:
             async with bustle(one, other) as (locks, permits):
                 kills = await repeatedly(lambda: run("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes"), 0.05, seconds=3)
                 lease.check()
@@ -51,8 +51,8 @@ async def test_locks_go_on_as_connections_end_every_50_ms(redis: Redis, server: 
 async def bustle(*clients: Redis) -> AsyncIterator[tuple[Turns, Turns]]:
     """Have locks and permits taken in turns."""
     async with (
-        turns([Lock(client, "bustle", ttl=1) for client in clients], tasks=4) as locks,
-        turns([Semaphore(client, "bustle", 2, ttl=1) for client in clients], tasks=4) as permits,
+        turns([Lock(client, "bustle", ttl=3) for client in clients], tasks=4) as locks,
+        turns([Semaphore(client, "bustle", 2, ttl=3) for client in clients], tasks=4) as permits,
     ):
         yield locks, permits
 

@@ -159,9 +159,7 @@ async def test_an_upgrade_that_no_replica_gets_leaves_the_lease_as_it_was(pair: 
             assert not await asyncio.create_task(reader_admitted())
 
 
-async def test_a_caller_that_waits_for_a_missing_replica_delays_no_other_caller(
-    pair: Replicated, client: Redis
-) -> None:
+async def test_a_caller_that_waits_for_a_missing_replica_delays_no_other(pair: Replicated, client: Redis) -> None:
     async with Lock(client, "connected", replicas=1):
         pass
     waiting = [

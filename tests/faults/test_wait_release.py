@@ -82,9 +82,7 @@ async def test_what_waits_for_a_connection_is_sent_behind_the_releases(proxy: Fa
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "flag"])
-async def test_a_lease_that_was_taken_away_is_a_line_in_the_log(
-    redis: Redis, caplog: pytest.LogCaptureFixture, on_lost: Any
-) -> None:
+async def test_a_lease_taken_away_is_in_the_log(redis: Redis, caplog: pytest.LogCaptureFixture, on_lost: Any) -> None:
     async with Lock(redis, "taken", wait_release=False, on_lost=on_lost):
         await redis.flushall()
     await until(lambda: bool(caplog.records))

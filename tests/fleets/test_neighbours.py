@@ -184,9 +184,7 @@ def assert_free(kind: str, name: str, *peers: Peer) -> None:
 
 
 @each_queueing_kind
-def test_waiters_of_two_versions_are_served_in_the_order_in_which_they_asked(
-    first: Peer, second: Peer, kind: str, name: str
-) -> None:
+def test_waiters_of_two_versions_are_served_in_their_order(first: Peer, second: Peer, kind: str, name: str) -> None:
     lease, fences = first("acquire", kind, name)
     turns = []
     for asking in (second, first, second, second, first, first):
@@ -513,9 +511,7 @@ def test_after_the_clock_stepped_back_waiters_keep_their_order_beside_an_older_v
 
 
 @each_queueing_kind
-def test_a_lease_goes_to_and_fro_between_the_released_version_and_this(
-    two: tuple[Peer, Peer], kind: str, name: str
-) -> None:
+def test_a_lease_goes_between_the_released_version_and_this(two: tuple[Peer, Peer], kind: str, name: str) -> None:
     """Handed off, touched, adopted and revoked, each by the other."""
     one, other = two
     lease, fences = one("acquire", kind, name, ttl=1.0)
@@ -534,9 +530,7 @@ def test_a_lease_goes_to_and_fro_between_the_released_version_and_this(
     assert_free(kind, name, *two)
 
 
-def test_a_queue_that_is_full_of_waiters_of_both_versions_refuses_those_of_either(
-    two: tuple[Peer, Peer], name: str
-) -> None:
+def test_a_queue_full_of_waiters_of_both_versions_refuses_those_of_either(two: tuple[Peer, Peer], name: str) -> None:
     lease, _ = two[0]("acquire", "lock", name)
     turns = []
     for asking in two:

@@ -86,9 +86,7 @@ def test_holders_whose_hash_was_deleted_count_as_all_there_is(full: Scripts) -> 
     full.granted("cat", permits=3)
 
 
-def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_in_force_meanwhile(
-    semaphore: Scripts,
-) -> None:
+def test_holders_of_a_deleted_hash_count_fully_though_a_smaller_limit_was_set_meanwhile(semaphore: Scripts) -> None:
     """Whoever declared it first knew of a smaller one than that under which they were granted."""
     semaphore.resize(4)
     semaphore.granted("ann", permits=3)

@@ -38,10 +38,12 @@ def test_a_second_holder_got_in_while_the_machine_stood_still(tries=[]):
 """
 
 
-def run(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], ElementTree.Element]:
+def run(
+    folder: Path, text: str, plugin: str = "tests.support.lateness"
+) -> tuple[subprocess.CompletedProcess[str], ElementTree.Element]:
     """Run *text* as a file of tests, with this repository's own settings; return what came of it and JUnit's file."""
     (folder / "test_some.py").write_text(text)
-    settings = ["-c", str(REPOSITORY / "pyproject.toml"), f"--rootdir={folder}", "-p", "tests.support.lateness"]
+    settings = ["-c", str(REPOSITORY / "pyproject.toml"), f"--rootdir={folder}", "-p", plugin]
     words = [*settings, "-p", "no:xdist", "-p", "no:cacheprovider", "--junitxml=junit.xml", "test_some.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=folder, env=environment(), capture_output=True, text=True,
@@ -64,6 +66,13 @@ def test_a_late_test_is_tried_once_more_three_in_a_run_and_its_first_failure_kep
     assert "TooLateError: 2.500 s, bound 1.000 s: the waiter was woken" in done.stdout
     kept = [each.get("value") for each in junit.iter("property") if each.get("name") == "too late"]
     assert set(kept) == {"2.500 s, bound 1.000 s: the waiter was woken", "2.000 s, bound 1.000 s"}
+
+
+@pytest.mark.redis
+def test_a_late_test_that_leaves_its_work_is_tried_again(tmp_path: Path) -> None:
+    leaves = "async def test_it(redis): work = asyncio.create_task(asyncio.sleep(9)); late_once('it'); work.cancel()"
+    done, _ = run(tmp_path, f"import asyncio{LATE_ONCE}\n{leaves}", "tests.conftest")
+    assert "1 passed, 1 rerun" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_block_in_time_is_judged_without_the_lateness_of_its_loop() -> None:

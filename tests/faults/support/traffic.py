@@ -90,7 +90,7 @@ class Traffic:
 
         *some_lost*: what the old one granted in the last moment may be lost (L3).
         """
-        assert self.problems == []
+        assert self.problems == [], self.problems[:9]
         assert_within(took, SLACK * 1.0)
         assert self.told <= (NAMES if some_lost else 0)
         assert self.newcomers_told <= (NEWCOMERS if some_lost else 0)
