@@ -51,8 +51,8 @@ async def test_locks_go_on_as_connections_end_every_50_ms(redis: Redis, server: 
 async def bustle(*clients: Redis) -> AsyncIterator[tuple[Turns, Turns]]:
     """Have locks and permits taken in turns."""
     async with (
-        turns([Lock(client, "bustle", ttl=3) for client in clients], tasks=4) as locks,
-        turns([Semaphore(client, "bustle", 2, ttl=3) for client in clients], tasks=4) as permits,
+        turns([Lock(client, "bustle", ttl=9) for client in clients], tasks=4) as locks,
+        turns([Semaphore(client, "bustle", 2, ttl=9) for client in clients], tasks=4) as permits,
     ):
         yield locks, permits
 
