@@ -80,8 +80,8 @@ class Lease(NameHints):
     def check(self) -> None:
         """Return if the lease is held. Cheap enough to call before every write.
 
-        After code that may have blocked the event loop, call it before the next write: the cancellation of a lost lease
-        arrives only at the first await that waits, and by then that await can have sent the write.
+        After code that blocked the event loop, call it before the next write. The body is cancelled only at an await
+        that suspends it, and that await can already have sent the write.
 
         Raises:
             LeaseLostError: It was lost, or released.
@@ -181,7 +181,8 @@ class Lease(NameHints):
     async def release(self) -> bool:
         """Release the lease, so that the next waiter gets it. Calling it again is harmless.
 
-        A block releases its lease itself. If you call this inside the block, the rest of it runs without the lease.
+        A block releases its lease itself. After a call of `release` inside the block, the rest of the block runs
+        without the lease.
 
         Returns:
             True if this call ended a live lease. False if it was lost or already released.

@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TypeAlias, final
 
@@ -146,10 +147,13 @@ class Recorder:
 
 
 def read_history(path: Log) -> list[HistoryEvent]:
-    """Return all events in order of time. A last line without its end is left out: a process is still writing it."""
+    """Return all events in order of time. An unfinished last line is left out: a process can still be writing it."""
     with open(path, "rb") as log:
-        complete = log.read().rpartition(b"\n")[0]
-    return in_order(HistoryEvent(**json.loads(line)) for line in complete.splitlines())
+        *lines, last = log.read().split(b"\n")
+    events = [HistoryEvent(**json.loads(line)) for line in lines]
+    with suppress(ValueError):  # it is empty, or half an event
+        events.append(HistoryEvent(**json.loads(last)))
+    return in_order(events)
 
 
 def in_order(events: Iterable[HistoryEvent]) -> list[HistoryEvent]:

@@ -12,9 +12,7 @@ TASKS = 8000
 """More than the buffers of a unix socket take, at some 400 bytes each."""
 
 
-async def test_requests_are_held_back_while_the_server_does_not_read_and_all_go_out_in_order_afterwards(
-    server: RedisServer,
-) -> None:
+async def test_requests_are_held_back_until_the_server_reads_and_all_go_out_in_order(server: RedisServer) -> None:
     granted: list[int] = []
 
     async def work(number: int) -> None:

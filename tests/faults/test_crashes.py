@@ -62,9 +62,7 @@ async def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(redis: Red
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forking", ["", "fork"])
-async def test_ten_killed_waiters_hardly_delay_the_next_live_waiter(
-    redis: Redis, another: Redis, start: Start, forking: str
-) -> None:
+async def test_ten_dead_waiters_hardly_delay_the_next(redis: Redis, another: Redis, start: Start, forking: str) -> None:
     """F8: also when a child that they forked lives on, with copies of their connections."""
     lock = Lock(redis, "haunted", ttl=10)  # so long that a re-check would come too late
     async with measured_lag() as lag:

@@ -33,6 +33,7 @@ async def test_a_body_cut_off_from_redis_ends_before_another_caller_can_have_the
                 last_request = requests[-1]
                 await body.work(3 * ttl)
         if not proxy.black_hole:
+            assert lag.worst > ttl / 3, "the lease was lost before it was cut off"
             raise TooLateError("the lease was lost before it was cut off")
         taken_at = await contender
         proxy.black_hole = False

@@ -11,7 +11,7 @@ import pytest
 from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
 from aiolocks.events import on_event
 from tests.support.heard import Heard, hearing
-from tests.support.lateness import TooLateError
+from tests.support.lateness import TooLateError, measured_lag
 from tests.support.network import until
 from tests.support.primitives import SHORT, SOON, STEADY, Make, as_a_stranger, each_with_a_queue, queued
 
@@ -130,11 +130,11 @@ async def test_a_release_that_hands_over_in_this_process_says_so(make: Make, hea
 @pytest.mark.real_time
 @both_watchdogs
 async def test_renewals_are_told(make: Make, heard: Heard, watchdog: Watchdog) -> None:
-    async with make(ttl=STEADY, watchdog=watchdog) as lease:
+    async with measured_lag() as lag, make(ttl=STEADY, watchdog=watchdog) as lease:
         await until(lambda: bool(heard.of("renewed")))
     of_one_lease(heard, lease, make)
-    if heard.of("endangered"):
-        raise TooLateError("a renewal")
+    if heard.of("endangered") and lag.worst > STEADY / 10:
+        raise TooLateError("a renewal came after half of the TTL")
     assert heard.kinds(*RENEWALS) == ["acquired", "released"]
     assert 0 < heard.of("renewed")[0].seconds < 15
 

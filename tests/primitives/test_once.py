@@ -553,9 +553,7 @@ async def test_timeout_bounds_waits_for_others_not_the_function(client: Redis, s
     assert await there.run(work, timeout=0) == 1
 
 
-async def test_a_caller_that_is_too_late_learns_what_is_left_of_the_runners_lease(
-    client: Redis, stranger: Redis, work: Work
-) -> None:
+async def test_a_late_caller_learns_what_the_runners_lease_has_left(client: Redis, stranger: Redis, work: Work) -> None:
     here, there = Once(client, NAME, keep=60, ttl=30), Once(stranger, NAME, keep=60, ttl=30)
     tasks = await begun(here.run(work), work)
     with pytest.raises(AcquireTimeoutError) as caught:

@@ -136,9 +136,7 @@ async def test_a_child_that_would_wait_for_its_parent_gets_an_error_instead(lock
 
 @pytest.mark.parametrize("timeout", [0, SOON])
 @pytest.mark.parametrize("how", ["acquire", "hold", "block"])
-async def test_a_child_that_waits_for_a_while_times_out_like_any_other(
-    lock: RLock, client: Redis, how: str, timeout: float
-) -> None:
+async def test_a_waiting_child_times_out_like_any_other(lock: RLock, client: Redis, how: str, timeout: float) -> None:
     """It would not wait for ever."""
     impatient = RLock(client, "orders", ttl=LONG, acquire_timeout=timeout)
 

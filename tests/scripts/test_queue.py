@@ -110,7 +110,7 @@ def test_the_answer_names_the_last_fencing_token_though_another_library_holds_it
 
 
 @pytest.mark.parametrize("written", ["inf", "1e300", "0x7fffffffffffffff", "9223372036854775807", "2000000000000000"])
-def test_a_key_of_the_newest_without_a_ticket_counts_for_nothing_and_is_replaced(held: Scripts, written: str) -> None:
+def test_a_number_that_is_no_ticket_in_the_newest_key_is_ignored_and_replaced(held: Scripts, written: str) -> None:
     """With it, tickets would grow beyond 2^63, which a reply says as a negative number: as a grant."""
     held.redis.set(held.key("highest"), written)
     before = now_us(held)

@@ -27,7 +27,7 @@ def test_each_defect_can_be_planted_and_leaves_nothing_behind() -> None:
     assert run(2).met == before
 
 
-def test_each_marker_of_the_library_has_a_defect_and_each_defect_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_marker_has_a_defect_and_each_defect_a_marker(monkeypatch: pytest.MonkeyPatch) -> None:
     named = set[str]()
     monkeypatch.setattr(Garden, "at", lambda _, marker, change: named.add(marker))
     with ExitStack() as undo:

@@ -34,7 +34,7 @@ def assert_within(took: float, bound: float, what: str = "") -> None:
 
 
 def answered(holders: tuple[Holder, ...] | None) -> tuple[Holder, ...]:
-    """Return the holders with which a wait that timed out ends. They are asked for in its last 50 ms."""
+    """Return the *holders* of an AcquireTimeoutError. Redis is asked for them 50 ms before the timeout."""
     if holders is None:
         raise TooLateError("the holders were not known in time")
     return holders
@@ -86,7 +86,7 @@ async def measured_lag() -> AsyncIterator[Lag]:
 
 @asynccontextmanager
 async def kept(ttl: float) -> AsyncIterator[None]:
-    """Check that the block loses no lease of *ttl*. It may, if the machine stands still for a third of that."""
+    """Check that the block loses no lease of *ttl*. It may, if the loop is late by a third of that."""
     async with measured_lag() as lag:
         try:
             yield

@@ -206,7 +206,7 @@ def feed(request: pytest.FixtureRequest, listen: Listen) -> Feed:
         app = fastapi_app(redis)
 
         @app.websocket("/feed")
-        async def feed(socket: WebSocket, lease: Annotated[Lease, aiolocks.fastapi.locked("feed", **options)]) -> None:
+        async def serve(socket: WebSocket, lease: Annotated[Lease, aiolocks.fastapi.locked("feed", **options)]) -> None:
             await socket.accept()
             await socket.send_text("first")
             await work(lease)

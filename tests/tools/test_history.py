@@ -227,7 +227,7 @@ def test_what_every_primitive_leaves_is_residue(prefix: str) -> None:
 def test_recordings_of_real_leases_are_read_back_and_pass(tmp_path: Path) -> None:
     asyncio.run(record_two(tmp_path / "history.jsonl"))
     with open(tmp_path / "history.jsonl", "ab") as log:
-        log.write('{"monotonic_ns": 1, "pid": 1, "event": "alive", "name": "ü'.encode()[:-1])  # another still writes
+        log.write('{"monotonic_ns": 1, "pid": 1, "event": "alive", "name": "ü'.encode()[:-1])  # another writes it still
     history = testing.read_history(tmp_path / "history.jsonl")
     assert [event.event for event in history] == 2 * ["acquired", "accepted", "released"]
     assert {event.name for event in history} == {"orders:42"}

@@ -207,7 +207,7 @@ async def test_a_crowd_is_listed_in_parts(hall: Hall) -> None:
 
 
 @pytest.mark.parametrize("free_in_ms", [None, 10_000])
-async def test_asked_again_while_it_asks_it_does_so_once_after_the_answer(hall: Hall, free_in_ms: int | None) -> None:
+async def test_asked_again_while_it_asks_it_asks_once_more_after_the_answer(hall: Hall, free_in_ms: int | None) -> None:
     async with waiter(hall):
         hall.delay = 0.5
         line = hall.grantor().queue
