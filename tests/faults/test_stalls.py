@@ -19,7 +19,7 @@ from tests.support.network import until
 from tests.support.primitives import queued
 from tests.support.servers import RedisServer
 
-TTL = 0.6
+TTL = 0.9
 STALL = 2 * TTL
 
 
