@@ -88,7 +88,7 @@ def test_a_pause_outlasts_the_deletion_of_the_hash(semaphore: Scripts) -> None:
     semaphore.pause(PAUSE)
     semaphore.redis.delete(semaphore.key("meta"))
     assert isinstance(semaphore.grant("ben", wait=False), Busy)
-    assert semaphore.statistics().paused_ms > PAUSE - 4_000
+    assert semaphore.statistics().paused_ms > PAUSE - 1_000
     assert semaphore.run("holders", first=0)[1:3] == [token("ann"), b"0"]
     assert semaphore.revoke(0, 10**16, look=True).hit[0][:1] == (0,)
     assert semaphore.pause(0)[0] == 1
@@ -135,7 +135,7 @@ def test_a_pause_is_no_holder(semaphore: Scripts) -> None:
     semaphore.pause(PAUSE)
     told = semaphore.statistics()
     assert (told.permits, told.holders, told.kept) == (3, 2, 1)
-    assert PAUSE - 4_000 < told.paused_ms <= PAUSE
+    assert PAUSE - 1_000 < told.paused_ms <= PAUSE
     assert told.kept_until_ms > states.now_us(semaphore) // 1_000 + PAUSE + 1_000, "that of the cooling lease"
     assert semaphore.run("holders", first=0)[1::4] == [token("ann")]
 
@@ -172,14 +172,14 @@ def test_the_answer_says_when_something_can_be_had(semaphore: Scripts) -> None:
     semaphore.granted("ann", permits=2, ttl_ms=5_000)
     semaphore.pause(PAUSE)
     for who in ("ben", "cat"):
-        assert PAUSE - 4_000 < semaphore.queued(who).busy_ms <= PAUSE
-    assert PAUSE - 4_000 < semaphore.recheck("ben", "cat").busy_ms <= PAUSE
+        assert PAUSE - 1_000 < semaphore.queued(who).busy_ms <= PAUSE
+    assert PAUSE - 1_000 < semaphore.recheck("ben", "cat").busy_ms <= PAUSE
     semaphore.resize(2)
-    assert PAUSE - 4_000 < semaphore.recheck("ben").busy_ms <= PAUSE
+    assert PAUSE - 1_000 < semaphore.recheck("ben").busy_ms <= PAUSE
     semaphore.renew("ann", 2 * PAUSE)
-    assert 2 * PAUSE - 4_000 < semaphore.recheck("ben").busy_ms <= 2 * PAUSE
+    assert 2 * PAUSE - 1_000 < semaphore.recheck("ben").busy_ms <= 2 * PAUSE
     semaphore.resize(3)
-    assert PAUSE - 4_000 < semaphore.recheck("ben").busy_ms <= PAUSE
+    assert PAUSE - 1_000 < semaphore.recheck("ben").busy_ms <= PAUSE
 
 
 @pytest.mark.parametrize(("weights", "most"), [([], 0), ([1], 1), ([1, 2, 2], 3)])

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.scripts.calls import TTL, Scripts, on_server
-from tests.scripts.states import configured, holders, pttl
+from tests.scripts.states import configured, holders, now_us, pttl
 
 SHORT = 5_000
 MOST = 100
@@ -32,17 +32,19 @@ def _left(scripts: Scripts, holder: str = "ann") -> int:
 
 def test_every_lease_is_extended_for_its_holder(exclusive: Scripts) -> None:
     several = _several(exclusive, MOST)
+    began = now_us(exclusive) // 1_000
     assert all(exclusive.renew_many(*((one, "ann", TTL) for one in several)))
-    for one in several:
-        assert TTL - 10_000 < _left(one) <= TTL
-        assert pttl(one, one.keys.base) > TTL - 10_000
+    for one in several:  # reading so many can take seconds, which are not counted
+        assert _left(one) + now_us(one) // 1_000 - began > TTL - 2_000
+        assert _left(one) <= TTL
+        assert pttl(one, one.keys.base) + now_us(one) // 1_000 - began > TTL - 2_000
 
 
 def test_none_is_shortened(exclusive: Scripts) -> None:
     first, second, *_ = _several(exclusive)
     assert first.renew("ann", TTL)
     assert exclusive.renew_many((first, "ann", SHORT), (second, "ann", TTL)) == [True, True]
-    assert _left(first) > TTL - 10_000
+    assert _left(first) > TTL - 2_000
 
 
 @pytest.mark.parametrize("stranger", ["ben", "an", "annn"])
@@ -53,7 +55,7 @@ def test_another_s_lease_is_not_extended_and_the_others_are(exclusive: Scripts, 
     assert exclusive.renew_many(*asked) == [True, False, True]
     assert list(holders(second)) == ["ann"]
     assert _left(second) <= SHORT
-    assert min(_left(first), _left(third)) > TTL - 10_000
+    assert min(_left(first), _left(third)) > TTL - 2_000
 
 
 def test_a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed(exclusive: Scripts) -> None:
@@ -63,7 +65,7 @@ def test_a_key_of_another_type_is_left_as_it_is_and_the_others_are_renewed(exclu
     asked = [(first, "ann", TTL), (second, "ann", TTL), (third, "ann", TTL)]
     assert exclusive.renew_many(*asked) == [True, False, True]
     assert second.redis.lrange(second.keys.base, 0, -1) == [b"somebody else's"]
-    assert min(_left(first), _left(third)) > TTL - 10_000
+    assert min(_left(first), _left(third)) > TTL - 2_000
 
 
 def test_what_is_known_of_the_holders_may_be_of_another_type(semaphore: Scripts) -> None:
@@ -79,7 +81,7 @@ def test_at_the_memory_limit_all_are_renewed(exclusive: Scripts) -> None:
     several = _several(exclusive)
     with configured(exclusive, maxmemory=1, maxmemory_policy="noeviction"):
         assert all(exclusive.renew_many(*((one, "ann", TTL) for one in several)))
-    assert min(map(_left, several)) > TTL - 10_000
+    assert min(map(_left, several)) > TTL - 2_000
 
 
 def test_a_lock_with_a_plain_token_is_renewed_with_many_and_stays_plain(lock: Scripts) -> None:
