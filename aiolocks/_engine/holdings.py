@@ -33,9 +33,13 @@ Base = bytes | tuple[bytes, ...]
 """The key of a name; a lease on several names has several."""
 
 
-_WARN_AFTER = 1.0
-"""Seconds from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
+_STEPS = 10
+"""Steps from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
 `asyncio.run` leave such blocks within that time."""
+
+_STEP = 0.1
+"""Seconds of a step. Each begins when the one before it has ended, so a stop of the whole process is one step at most,
+and leaves them time to end."""
 
 
 @final
@@ -92,9 +96,7 @@ class BodyTask:
         self.task = None
         if self._cancellation is not None:
             self._cancellation.end()
-        loop = self.grantor.context.loop
-        if not self.over and not loop.is_closed():  # equivalent: and/or, the warning looks at that itself
-            loop.call_later(_WARN_AFTER, self._warn)
+        self._warn_after(_STEPS)
 
     def leave(self) -> None:
         """Note that the block is left: stop cancelling, and take the sent cancellations back."""
@@ -110,8 +112,13 @@ class BodyTask:
             return exc
         return await self._cancellation.sort_out(exc, may_wait=may_wait)
 
-    def _warn(self) -> None:
-        if not self.over:
+    def _warn_after(self, steps: int) -> None:
+        loop = self.grantor.context.loop
+        if self.over or loop.is_closed():
+            return
+        if steps:
+            loop.call_later(_STEP, self._warn_after, steps - 1)
+        else:
             log.warning(
                 "%s %r: the task that entered a block has ended, and the block is still open: if the lease is lost, "
                 "the body cannot be cancelled. Enter the block in the task that does the work",

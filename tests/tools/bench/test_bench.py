@@ -115,9 +115,7 @@ def test_another_checkout_s_version_is_measured_in_turns_and_a_slower_one_is_tol
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=REPOSITORY, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr
     rows_begun = sorted(line for line in done.stderr.splitlines() if ": aiolocks" in line)  # of a turn, all at once
-    assert rows_begun == [
-        f"semaphore {turn}/2: {row}" for turn in (1, 2) for row in ("aiolocks", "aiolocks async with")
-    ]
+    assert rows_begun == [f"semaphore {turn}/2: aiolocks{how}" for turn in (1, 2) for how in ("", " async with")]
     text = figures.read_text(encoding="utf-8")
     if "there was no grant while it was measured" in text:
         raise TooLateError("no grant")
