@@ -148,8 +148,9 @@ class Context:
         if self.tokens or self.closed:
             return
         now = self.clock()
-        # W14: until each undo is answered or pointless.
-        if self._uses or any(release.keeps_session(now) for release in self.undos.under_way.values()):
+        # W14: until each undo is answered or pointless. All are asked, as each notes when its request is answered.
+        undoing = [release.keeps_session(now) for release in self.undos.under_way.values()]
+        if self._uses or any(undoing):
             self._last_used = now
         left = max(self._last_used, self.undos.last_begun) + IDLE - now
         if left > 0.001:  # equivalent: comparison + constant, timers are as inexact

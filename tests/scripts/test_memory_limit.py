@@ -37,10 +37,9 @@ def test_what_is_free_is_not_granted_and_nothing_changes(exclusive: Scripts, use
         exclusive.granted("zoe")
         exclusive.release("zoe")
     before = states.contents(exclusive)
-    with _full(exclusive):
-        with pytest.raises(ResponseError, match="used memory"):
-            exclusive.grant("ann", wait=wait)
-        assert states.contents(exclusive) == before
+    with _full(exclusive), pytest.raises(ResponseError, match="used memory"):
+        exclusive.grant("ann", wait=wait)
+    assert states.contents(exclusive) == before
 
 
 def test_at_the_memory_limit_no_caller_is_queued_and_a_waiter_keeps_its_place(awaited: Scripts) -> None:

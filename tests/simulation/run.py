@@ -302,13 +302,17 @@ class _Run:
         )
 
     def _undoing(self) -> bool:
-        """Whether an undo is unanswered, though all is healed: the link it waits for was begun before that."""
-        for session in [one for of in packages(self._world.seed) for one in of._grantors.session._sessions.values()]:
-            process = next((process for process in self._live() if process.loop is session.context.loop), None)
-            for release in session.context.undos.under_way.values() if process is not None else ():
-                if process is not None and process.boottime() < release.begun + release._request.terms.ttl:
+        """Whether an undo or question is unanswered, though all is healed: its link was begun before that."""
+        loops = {process.loop: process for process in self._live()}
+        sessions = [one for of in packages(self._world.seed) for one in of._grantors.session._sessions.values()]
+        contexts = [session.context for session in sessions if session.context.loop in loops]
+        for context in contexts:
+            now = loops[context.loop].boottime()
+            for release in context.undos.under_way.values():  # W14
+                since = release._answered_at or (release.begun if release._request.unanswered else now)
+                if now < min(release._until, since + release._request.terms.ttl):
                     return True
-        return False
+        return any(context._uses for context in contexts)
 
     def _check_quiet(self) -> None:
         for process in self._live():

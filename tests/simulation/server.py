@@ -204,8 +204,7 @@ class Server:
 
     def accept(self, outlet: Outlet | None, *, channels: bool = True) -> ServerSocket:
         self._numbers += 1
-        socket = self._sockets[self._numbers] = ServerSocket(self, self._numbers, outlet, channels=channels)
-        return socket
+        return self._sockets.setdefault(self._numbers, ServerSocket(self, self._numbers, outlet, channels=channels))
 
     def close(self, socket: ServerSocket) -> None:
         if socket.gone:

@@ -42,5 +42,4 @@ def the_loop() -> JumpingLoop:
 
 
 def timers() -> int:
-    scheduled: list[asyncio.TimerHandle] = the_loop()._scheduled  # type: ignore[attr-defined]
-    return sum(not timer.cancelled() for timer in scheduled)
+    return sum(not timer.cancelled() for timer in the_loop()._scheduled)  # type: ignore[attr-defined]

@@ -201,10 +201,9 @@ async def test_a_lease_whose_loop_was_blocked_for_half_of_its_ttl_is_in_danger_t
     (1, {}), (After(14, 1), {}), (1, {"renew": False}), (1, {"max_hold": 25}),
 ], ids=["renewed", "half of its TTL over soon after it began", "never to be renewed", "held for too long"])  # fmt: skip
 async def test_no_other_lease_is_in_danger(grant: Any, options: Any) -> None:
-    with hearing() as heard:
-        with contextlib.suppress(LeaseLostError):
-            async with ScriptedGrantor(grants=[grant]).hold(ttl=30, **options):
-                await asyncio.sleep(600)
+    with hearing() as heard, contextlib.suppress(LeaseLostError):
+        async with ScriptedGrantor(grants=[grant]).hold(ttl=30, **options):
+            await asyncio.sleep(600)
     assert not heard.of("endangered")
 
 

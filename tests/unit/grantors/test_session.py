@@ -19,7 +19,6 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from aiolocks import Lease, Lock
 from aiolocks._core.keys import Keys
 from aiolocks._core.options import Options
-from aiolocks._engine.lease_state import LeaseState
 from aiolocks._engine.request import Request
 from aiolocks._grantors.all_of import AllOf
 from aiolocks._grantors.parts import Part
@@ -27,6 +26,7 @@ from aiolocks._grantors.session import Session, _sessions
 from aiolocks._redis.urls import memory_client
 from aiolocks.testing import ScriptedGrantor
 from tests.support.answering import SILENCE, Answering, Asked, ended
+from tests.support.jumping import timers
 from tests.support.virtual import clock
 
 IDLE = 0.5
@@ -64,18 +64,6 @@ def told(server: Answering, what: str) -> list[list[bytes]]:
 async def connected() -> bool:
     await asyncio.sleep(0)
     return len(asyncio.all_tasks()) > 1
-
-
-def our_timers() -> list[asyncio.TimerHandle]:
-    """Return what we have asked the loop to call later; but a lease goes on to say when it is lost."""
-    scheduled: Any = asyncio.get_running_loop()
-    return [
-        timer
-        for timer in scheduled._scheduled
-        if not timer.cancelled()
-        and getattr(timer._callback, "__module__", "").startswith("aiolocks.")
-        and not isinstance(getattr(timer._callback, "__self__", None), LeaseState)
-    ]
 
 
 class SlowToTell(asyncio.SelectorEventLoop):
@@ -173,6 +161,20 @@ async def test_it_lasts_until_what_undoes_a_lease_is_answered_or_pointless() -> 
     assert isinstance(releasing.exception(), RedisError)
 
 
+async def test_many_undos_keep_it_for_no_longer_than_one() -> None:
+    server = granting(lock_grant=SILENCE, lock_release=SILENCE)
+    session = Session.of(server)
+    asking = [asyncio.ensure_future(acquired(server, ttl=0.4)) for _ in range(10)]
+    await asyncio.sleep(JUST)
+    for each in asking:
+        each.cancel()
+    await asyncio.sleep(JUST)
+    for undo in session.context.undos.under_way.values():
+        undo._request.unanswered = ()  # their link is found lost
+    await asyncio.sleep(2 * IDLE + JUST)
+    assert ended(session)
+
+
 async def test_a_block_whose_lease_was_lost_needs_no_connection() -> None:
     server = granting(lock_renew=0)
     session, channel = Session.of(server), server.grantor().channel()
@@ -201,13 +203,13 @@ async def test_what_has_ended_leaves_no_timer_no_task_and_no_connection() -> Non
     request = waiting(server)
     session.context.spawn(asyncio.sleep(math.inf))
     await asyncio.sleep(0.1)
-    assert our_timers()
+    assert timers() > 2
     session.close()
     session.close()
-    assert not our_timers()
     with pytest.raises(RedisConnectionError):
         await releasing
     assert not await connected()
+    assert timers() == 1, "the other lease goes on to say when it is lost"
     assert isinstance(request.turn.exception(), RedisConnectionError)
     assert ended(session)
     assert not session.servers.queues
@@ -244,22 +246,19 @@ async def test_what_has_ended_does_not_wait_for_the_end_of_its_loop() -> None:
     assert not [one for one in loop._asyncgens if one.ag_frame is not None]
 
 
-def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
-    async def main() -> None:
-        session = Session.of(granting())
-        plain: Any = SimpleNamespace(options=Options())
-        assert session.renewer_of(plain) is session.watchdog
-        state: Any = SimpleNamespace(options=Options(watchdog="thread"))
-        in_a_thread = session.renewer_of(state)
-        assert in_a_thread is not session.watchdog
-        assert session.renewer_of(state) is in_a_thread
-        tracked: Any = SimpleNamespace(options=Options(track=True))
-        assert session.renewer_of(tracked) is session.renewer_of(tracked) is not session.watchdog
-        unrenewed: Any = SimpleNamespace(options=Options(renew=False))
-        assert session.renewer_of(unrenewed) is None
-        session.close()
-
-    asyncio.run(main())
+async def test_a_lease_is_renewed_by_the_watchdog_that_it_was_made_with() -> None:
+    session = Session.of(granting())
+    plain: Any = SimpleNamespace(options=Options())
+    assert session.renewer_of(plain) is session.watchdog
+    state: Any = SimpleNamespace(options=Options(watchdog="thread"))
+    in_a_thread = session.renewer_of(state)
+    assert in_a_thread is not session.watchdog
+    assert session.renewer_of(state) is in_a_thread
+    tracked: Any = SimpleNamespace(options=Options(track=True))
+    assert session.renewer_of(tracked) is session.renewer_of(tracked) is not session.watchdog
+    unrenewed: Any = SimpleNamespace(options=Options(renew=False))
+    assert session.renewer_of(unrenewed) is None
+    session.close()
 
 
 async def test_a_lease_that_no_caller_here_wants_is_given_back_once_and_for_as_long_as_it_lasts() -> None:
