@@ -92,8 +92,6 @@ class Block:
             state.release_on_server(now, None, self._check)
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
-        # equivalent: line dropped, for speed: what is freed before the wait costs the garbage collector nothing
-        self._lease = None
         if not valid:
             state.unlist()  # `end` may just have recorded a `Loss`: the block reports that itself
             context.schedule_idle_close()
@@ -102,8 +100,6 @@ class Block:
             if state.validity.lost:
                 self._report(state.validity.reason, leaving)
         elif release is not None and waits:
-            # equivalent: line dropped, for speed, likewise
-            del body
             try:
                 if release.waited is not None:
                     await release.waited

@@ -148,7 +148,8 @@ class Context:
         if self.tokens or self.closed:
             return
         now = self.clock()
-        # W14: until each undo is answered or pointless. All are asked, as each notes when its request is answered.
+        # W14: until each undo is answered or pointless. All are asked, because each also notes when its request was
+        # found to be answered, and `any` would stop at the first.
         undoing = [release.keeps_session(now) for release in self.undos.under_way.values()]
         if self._uses or any(undoing):
             self._last_used = now

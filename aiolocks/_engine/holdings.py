@@ -34,12 +34,12 @@ Base = bytes | tuple[bytes, ...]
 
 
 _STEPS = 10
-"""Steps from the end of a task to the warning that its block is still open. Fixtures, generators and the end of
-`asyncio.run` leave such blocks within that time."""
+"""Number of steps from the end of a task to the warning that its block is still open. Fixtures, generators and the end
+of `asyncio.run` leave such blocks within that time."""
 
 _STEP = 0.1
-"""Seconds of a step. Each begins when the one before it has ended, so a stop of the whole process is one step at most,
-and leaves them time to end."""
+"""Length of a step in seconds. A step begins when the one before it has ended, so one stop of the whole process uses up
+one step only, and the others are left for leaving the block."""
 
 
 @final

@@ -72,9 +72,8 @@ async def test_timeouts_around_a_block_work(make: Make) -> None:
         async with asyncio.timeout(0.1):
             async with make():
                 await asyncio.sleep(LONG)
-    with pytest.raises(TimeoutError):
-        with anyio.fail_after(0.1):
-            async with make():
-                await asyncio.sleep(LONG)
+    with pytest.raises(TimeoutError), anyio.fail_after(0.1):
+        async with make():
+            await asyncio.sleep(LONG)
     assert pending_cancellations() == 0
     assert await make().locked() is False

@@ -57,8 +57,7 @@ def test_a_refused_script_changes_nothing_and_sends_no_message(awaited: Scripts,
     with listening(awaited, "away") as inbox:
         with _refused(awaited, refusal):
             VERBS[verb](awaited)
-        assert inbox.texts() == []
-        assert contents(awaited) == before
+        assert (inbox.texts(), contents(awaited)) == ([], before)
 
 
 @pytest.mark.parametrize("refusal", _REFUSALS)
@@ -68,5 +67,4 @@ def test_a_refused_resize_changes_no_limit_and_sends_no_message(full: Scripts, r
     with listening(full, "away") as inbox:
         with _refused(full, refusal):
             full.resize(9)
-        assert inbox.texts() == []
-        assert contents(full) == before
+        assert (inbox.texts(), contents(full)) == ([], before)

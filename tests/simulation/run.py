@@ -259,7 +259,8 @@ class _Run:
             world.violate(f"C4: a fresh client got not everything within {world.now - begun:.3f} s")
             return
         ended = world.now
-        world.go_on(ended + longest, lambda: not self._undoing())
+        answered: dict[object, float] = {}
+        world.go_on(ended + longest, lambda: not self._undoing(answered))
         world.go_on(world.now + 1.6)
         self._check_quiet()
         world.go_on(max(world.now, ended + 2 * longest + 1))
@@ -301,16 +302,16 @@ class _Run:
             if program.process.alive and not program.done()
         )
 
-    def _undoing(self) -> bool:
-        """Whether an undo or question is unanswered, though all is healed: its link was begun before that."""
+    def _undoing(self, answered: dict[object, float]) -> bool:
+        """Whether an undo or question waits for a link from before the healing. *answered*: when its request was."""
         loops = {process.loop: process for process in self._live()}
         sessions = [one for of in packages(self._world.seed) for one in of._grantors.session._sessions.values()]
         contexts = [session.context for session in sessions if session.context.loop in loops]
         for context in contexts:
             now = loops[context.loop].boottime()
             for release in context.undos.under_way.values():  # W14
-                since = release._answered_at or (release.begun if release._request.unanswered else now)
-                if now < min(release._until, since + release._request.terms.ttl):
+                later = release._answered_at != float("inf") and not release._request.unanswered
+                if now < (answered.setdefault(release, now) if later else release.begun) + release._request.terms.ttl:
                     return True
         return any(context._uses for context in contexts)
 
