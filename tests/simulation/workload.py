@@ -87,6 +87,7 @@ class Program:
         if thing.kind == "rate":
             await self._begin(thing, self._make(thing, {}), 1)
             return
+        self.asking[thing.base] += 1  # to the end, as nothing is watched closely after that
         self._patience = 2.0  # a lease shorter than its messages' way is never had
         for primitive in thing.eval(self.clients, thing.ttl * self._patience):
             lease = await self.insist(primitive)
