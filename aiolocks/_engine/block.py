@@ -16,13 +16,15 @@ import threading
 import traceback
 import weakref
 from contextlib import AsyncExitStack
+from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 from .._core.untyped import Coro, Task
+from .context import Grantor
 from .holdings import BodyTask
-from .lease_state import GONE_FROM_SERVER, LeaseState
+from .lease_state import GONE_FROM_SERVER, LeaseState, loss_error
 from .release import GRACE, Release
 
 T = TypeVar("T")
@@ -46,8 +48,9 @@ class Block:
     __slots__ = ("_body", "_lease", "_opened", "_state", "before", "entering")
 
     _lease: object
-    """The `Lease`. The block keeps it, as the caller of `async with lock:` has no reference to it."""
+    """The `Lease`, until the block is left. The caller of `async with lock:` has no reference to it."""
     _state: LeaseState
+    """Deleted when the block is left, and its lease was valid until then."""
 
     def __init__(self, task: Task | None) -> None:
         """Create a block that *task* begins to enter."""
@@ -86,10 +89,11 @@ class Block:
         body.leave()
         self._body = None
         valid = state.leave(now)  # P11: renewal has stopped before the release is sent
+        self._lease = None  # equivalent: line dropped, for speed, see below
         if state.task is not None:
             state.unlist()
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
-            state.release_on_server(now, None, self._check)
+            state.release_on_server(now, None, partial(_check, state.fence, "; its block did not wait for the release"))
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
         if not valid:
@@ -98,45 +102,49 @@ class Block:
             if not context.forked:  # the loop of a fork does not run
                 leaving = await body.sort_out(exc, may_wait=waits)
             if state.validity.lost:
-                self._report(state.validity.reason, leaving)
+                _report(state.grantor, state.fence, state.validity.reason, state.options.on_lost, leaving)
         elif release is not None and waits:
+            fence, on_lost, deadline = state.fence, state.options.on_lost, state.validity.deadline
+            # equivalent: line dropped, for speed: the garbage collector visits all that a waiting coroutine refers to
+            del self._state, state, body
             try:
                 if release.waited is not None:
                     await release.waited
                 else:
-                    await release.settle(min(state.validity.deadline, now + GRACE))
+                    await release.settle(min(deadline, now + GRACE))
             except asyncio.CancelledError:
-                await release.settle(min(state.validity.deadline, now + GRACE))
+                await release.settle(min(deadline, now + GRACE))
                 raise
             if not release.ended:
-                self._check(release, waited=True)
+                _check(fence, "", release)
             if release.ended is False:
-                self._report(GONE_FROM_SERVER, leaving)
+                _report(release.grantor, fence, GONE_FROM_SERVER, on_lost, leaving)
         if leaving is not None and leaving is not exc:
             try:
                 raise leaving
             finally:
                 del leaving  # or its traceback and this frame keep each other, and the caller's, until a collection
 
-    def _check(self, release: Release, *, waited: bool = False) -> None:
-        """Log any trouble with the release of a lease that was valid until then."""
-        state = self._state
-        if not release.done or release.trouble is not None:
-            log.warning(
-                "%s: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
-                state.what, state.ttl,
-            )  # fmt: skip
-        elif release.ended is False:
-            note = "" if waited else "; its block did not wait for the release"
-            log.warning("%s%s", state.error(GONE_FROM_SERVER), note)
 
-    def _report(self, reason: str, leaving: BaseException | None) -> None:
-        """Raise the loss, or add it as a note to the body's own exception (P12)."""
-        if leaving is None:
-            if self._state.options.on_lost == "cancel":
-                raise self._state.error(reason) from None
-        elif not isinstance(leaving, (asyncio.CancelledError, GeneratorExit)):
-            leaving.add_note(str(self._state.error(reason)))
+def _check(fence: int, note: str, release: Release) -> None:
+    """Log any trouble with the release of a lease that was valid until then."""
+    grantor = release.grantor
+    if not release.done or release.trouble is not None:
+        log.warning(
+            "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
+            grantor.kind, grantor.name, release.request.terms.ttl,
+        )  # fmt: skip
+    elif release.ended is False:
+        log.warning("%s%s", loss_error(grantor.kind, grantor.name, fence, GONE_FROM_SERVER), note)
+
+
+def _report(grantor: Grantor, fence: int, reason: str, on_lost: str, leaving: BaseException | None) -> None:
+    """Raise the loss, or add it as a note to the body's own exception (P12)."""
+    if leaving is None:
+        if on_lost == "cancel":
+            raise loss_error(grantor.kind, grantor.name, fence, reason) from None
+    elif not isinstance(leaving, (asyncio.CancelledError, GeneratorExit)):
+        leaving.add_note(str(loss_error(grantor.kind, grantor.name, fence, reason)))
 
 
 def may_wait(frame: FrameType, leaving: GeneratorExit) -> bool:

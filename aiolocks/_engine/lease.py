@@ -4,7 +4,6 @@ Both are handles: the state of a lease is its `LeaseState`.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +19,7 @@ from .._core.timing import deadline
 from .._core.untyped import Coro
 from .block import Block, as_coroutine, current_task, frame_left
 from .guard import guard
-from .lease_state import GONE_FROM_SERVER, LeaseState
+from .lease_state import GONE_FROM_SERVER, Handle, LeaseState
 from .note import change_note
 from .release import RELEASE_TIMEOUT
 
@@ -28,14 +27,14 @@ log = logging.getLogger("aiolocks")
 
 
 @final
-class Lease(NameHints):
+class Lease(NameHints, Handle):
     """The right to act until a deadline, renewed in the background until it is released.
 
     `acquire()`, `try_acquire()` and `async with` blocks give it. Any task may use or release it.
     `async with lease:` cancels its body if the lease is lost, and releases the lease at the end.
     """
 
-    __slots__ = ("__weakref__", "_block", "_state")
+    __slots__ = ("_block",)
 
     def __init__(self, state: LeaseState) -> None:
         self._state = state
@@ -332,15 +331,6 @@ class Lease(NameHints):
             "a lease has one holder, and cannot be copied or pickled; to go on with it in another process, send "
             "text = await lease.hand_off() there"
         )
-
-    def __del__(self) -> None:
-        try:
-            state = self._state
-        except AttributeError:  # `__init__` did not run
-            return
-        if state.on_server and not state.over and not state.context.closed:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                state.context.holdings.dropped(state)
 
 
 def state_of(lease: Lease) -> LeaseState:

@@ -1,7 +1,7 @@
 """What this process knows of a lease: how long it is certainly valid, how it ended, and what follows then.
 
-The watchdog refers to a `LeaseState` and renews it, but never to the `Lease`, which is the caller's handle. When the
-last reference to that handle goes, `Lease.__del__` stops the renewal.
+The watchdog refers to a `LeaseState` and renews it, but never to the `Lease`, which is the caller's `Handle`. When the
+last reference to that goes, `Handle.__del__` stops the renewal.
 
 `Validity` is pure: it reads one clock, and sends nothing. The deadline is the one truth. Each question compares it with
 the clock, so a loss shows before anything has noticed it.
@@ -521,6 +521,24 @@ class LeaseState:
 
     def __repr__(self) -> str:
         return f"<LeaseState {self.what} {self.validity!r}>"
+
+
+class Handle:
+    """The base of `Lease`: what a caller or a block refers to. Without such a reference, the lease is not renewed."""
+
+    __slots__ = ("__weakref__", "_state")
+
+    _state: LeaseState
+
+    def __del__(self) -> None:
+        try:
+            state = self._state
+        except AttributeError:  # `__init__` did not run
+            return
+        # equivalent: comparison, for speed: nearly always it has ended, and `over` asks more
+        if state.validity._end is None and state.on_server and not state.over and not state.context.closed:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                state.context.holdings.dropped(state)
 
 
 def loss_error(kind: str, name: str, fence: int, reason: str) -> LeaseLostError:

@@ -93,8 +93,8 @@ class Release:
     """
 
     __slots__ = (
-        "_answered_at", "_callbacks", "_failures", "_grantor", "_pause", "_request", "_undos", "_until", "begun",
-        "done", "due", "ended", "on_refused", "trouble", "waited",
+        "_answered_at", "_callbacks", "_failures", "_pause", "_undos", "_until", "begun", "done", "due", "ended",
+        "grantor", "on_refused", "request", "trouble", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -103,8 +103,8 @@ class Release:
     ) -> None:  # fmt: skip
         """Begin it. *then* is called when it is done. *wait* makes `waited`, for at most that many seconds."""
         self._undos = undos
-        self._grantor = grantor
-        self._request = request
+        self.grantor = grantor
+        self.request = request
         self._until = until
         self._callbacks: tuple[Callable[[Release], None], ...] = () if then is None else (then,)
         self._failures = 0
@@ -163,10 +163,10 @@ class Release:
         """Whether the session must stay open for this undo."""
         # W14: a request that may still arrive is worth undoing for a long time, but the connection is kept for no
         # longer than its TTL. The TTL counts again from when the request is found to be answered.
-        if self._answered_at is None and not self._request.unanswered:
+        if self._answered_at is None and not self.request.unanswered:
             self._answered_at = now
         since = self.begun if self._answered_at is None else self._answered_at
-        return now < min(self._until, since + self._request.terms.ttl)
+        return now < min(self._until, since + self.request.terms.ttl)
 
     def outcome(self) -> bool | None:
         """Return `ended`, or raise why it is not confirmed yet."""
@@ -190,19 +190,19 @@ class Release:
         """Return why it is not confirmed, if that is known. If it has parts, why too few of them are."""
         if self.done or self.trouble is not None:
             return self.trouble
-        return self._grantor.obstacle(self._request)
+        return self.grantor.obstacle(self.request)
 
     def try_now(self) -> None:
         """Try again, without waiting for the end of the pause."""
         if self._pause is not None:
             self._end_pause(self._pause)
         if not self.done:
-            self._grantor.undo(self._request, self)
+            self.grantor.undo(self.request, self)
 
     def _end_pause(self, pause: asyncio.TimerHandle) -> None:
         pause.cancel()
         self._pause = None
-        key = self._grantor.kind, self._grantor.name
+        key = self.grantor.kind, self.grantor.name
         pausing = self._undos.pausing[key]
         del pausing[self]
         if not pausing:
@@ -218,15 +218,15 @@ class Release:
             return
         if isinstance(ended, bool):
             # P10: "nothing there" after a try without a reply leaves open what ended the lease.
-            self.finish(None if self._request.silences and not ended else ended)
+            self.finish(None if self.request.silences and not ended else ended)
             return
         self.trouble = ended
-        pause = retry_delay(self._request.terms.ttl, self._failures + 1)
+        pause = retry_delay(self.request.terms.ttl, self._failures + 1)
         if self._undos.clock() + pause >= self._until:
             self.finish(ended)
         elif self._pause is None:
             self._pause = self._undos.loop.call_later(pause, self._try)
-            self._undos.pausing.setdefault((self._grantor.kind, self._grantor.name), {})[self] = None
+            self._undos.pausing.setdefault((self.grantor.kind, self.grantor.name), {})[self] = None
         if self.refused:
             self.wake()
             if self.on_refused is not None:
@@ -238,7 +238,7 @@ class Release:
             return
         if self._pause is not None:
             self._end_pause(self._pause)
-        self._undos.under_way.pop(self._request.token, None)
+        self._undos.under_way.pop(self.request.token, None)
         self.done = True
         if result is None or isinstance(result, bool):
             self.trouble, self.ended = None, result

@@ -57,8 +57,9 @@ _COMPLETED_BY = {"waiters": "address", "tombstone": "token"}
 Arguments = tuple[Any, ...]
 """Each is bytes or a number."""
 
-Templates = dict[tuple[bytes | int, Arguments], list[bytes]]
-"""By the length of a key, or the key itself, and the arguments behind the token."""
+Templates = dict[tuple[bytes | int, Arguments], list[list[bytes]]]
+"""By the length of a key, or the key itself, and the arguments behind the token: the bytes around each key, in a list
+for each part around the token."""
 
 
 @final
@@ -345,12 +346,12 @@ class NamedScript(Command):
             return _packed("EVALSHA", self.script.sha, self.script.keys_of(self.key, self._holder, args), args)
         alike: bytes | int = len(self.key) if self._holder == self.key else self.key
         template = self.script.templates.get((alike, terms)) or self._template(alike, terms)
-        whole = self.key.join(template)
-        self._around = whole.split(_STAND_IN) if terms == self._terms else None
+        around = [*map(self.key.join, template)]
+        self._around = around if terms == self._terms else None
         self._terms = terms
-        return whole.replace(_STAND_IN, token)
+        return token.join(around)
 
-    def _template(self, alike: bytes | int, terms: Arguments) -> list[bytes]:
+    def _template(self, alike: bytes | int, terms: Arguments) -> list[list[bytes]]:
         templates, args = self.script.templates, (_STAND_IN, *terms)
         if len(templates) >= _MAX_TEMPLATES:  # equivalent: comparison, for speed
             templates.clear()
@@ -358,7 +359,8 @@ class NamedScript(Command):
         if key == holder:
             key = holder = _KEY_STAND_IN * len(key)
         packed = _packed("EVALSHA", self.script.sha, self.script.keys_of(key, holder, args), args)
-        template = templates[alike, terms] = packed.split(_KEY_STAND_IN * len(key))
+        key = _KEY_STAND_IN * len(key)
+        template = templates[alike, terms] = [part.split(key) for part in packed.split(_STAND_IN)]
         return template
 
 

@@ -170,7 +170,7 @@ async def test_many_undos_keep_it_for_no_longer_than_one() -> None:
         each.cancel()
     await asyncio.sleep(JUST)
     for undo in session.context.undos.under_way.values():
-        undo._request.unanswered = ()  # their link is found lost
+        undo.request.unanswered = ()  # their link is found lost
     await asyncio.sleep(2 * IDLE + JUST)
     assert ended(session)
 
