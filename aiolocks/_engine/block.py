@@ -35,6 +35,8 @@ _MAX_UNANSWERED = 4096
 """Maximum number of unanswered releases in one session. Beyond it, leaving a block waits even with
 `wait_release=False`. About 1 MB of commands that Redis has not read."""
 
+_NOT_WAITED = "; its block did not wait for the release"
+
 _STACK_LEAVES = AsyncExitStack.__aexit__.__code__
 
 
@@ -48,9 +50,9 @@ class Block:
     __slots__ = ("_body", "_lease", "_opened", "_state", "before", "entering")
 
     _lease: object
-    """The `Lease`, until the block is left. The caller of `async with lock:` has no reference to it."""
+    """The `Lease`, until the block is left. The caller of `async with lock:` does not refer to it."""
     _state: LeaseState
-    """Deleted when the block is left, and its lease was valid until then."""
+    """Deleted before the block waits for its release."""
 
     def __init__(self, task: Task | None) -> None:
         """Create a block that *task* begins to enter."""
@@ -80,20 +82,22 @@ class Block:
 
     async def leave(self, exc: BaseException | None, frame: FrameType | None) -> None:
         """End the block. *exc* is the exception that leaves its body, if any; see `frame_left` for *frame*."""
-        state, body, leaving = self._state, self._body, exc
+        body, leaving = self._body, exc
         if body is None:
             raise RuntimeError("this block was left already")
+        state = self._state
         context = state.context
         now = context.clock()
         waits = not isinstance(exc, GeneratorExit) or frame is None or may_wait(frame, exc)
         body.leave()
         self._body = None
         valid = state.leave(now)  # P11: renewal has stopped before the release is sent
-        self._lease = None  # equivalent: line dropped, for speed, see below
+        # equivalent: line dropped, for speed: the garbage collector visits all that a waiting coroutine refers to
+        self._lease = None
         if state.task is not None:
             state.unlist()
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
-            state.release_on_server(now, None, partial(_check, state.fence, "; its block did not wait for the release"))
+            state.release_on_server(now, None, partial(_check, state.fence, note=_NOT_WAITED))
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
         if not valid:
@@ -105,8 +109,7 @@ class Block:
                 _report(state.grantor, state.fence, state.validity.reason, state.options.on_lost, leaving)
         elif release is not None and waits:
             fence, on_lost, deadline = state.fence, state.options.on_lost, state.validity.deadline
-            # equivalent: line dropped, for speed: the garbage collector visits all that a waiting coroutine refers to
-            del self._state, state, body
+            del self._state, state, body  # equivalent: line dropped, for speed, as above
             try:
                 if release.waited is not None:
                     await release.waited
@@ -116,7 +119,7 @@ class Block:
                 await release.settle(min(deadline, now + GRACE))
                 raise
             if not release.ended:
-                _check(fence, "", release)
+                _check(fence, release)
             if release.ended is False:
                 _report(release.grantor, fence, GONE_FROM_SERVER, on_lost, leaving)
         if leaving is not None and leaving is not exc:
@@ -126,8 +129,8 @@ class Block:
                 del leaving  # or its traceback and this frame keep each other, and the caller's, until a collection
 
 
-def _check(fence: int, note: str, release: Release) -> None:
-    """Log any trouble with the release of a lease that was valid until then."""
+def _check(fence: int, release: Release, note: str = "") -> None:
+    """Log any trouble with the release of a lease that was valid until then; *note* ends the text."""
     grantor = release.grantor
     if not release.done or release.trouble is not None:
         log.warning(

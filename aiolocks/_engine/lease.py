@@ -1,6 +1,6 @@
 """The lease as its holder sees it, and `Hold`, the block that `hold()` returns.
 
-Both are handles: the state of a lease is its `LeaseState`.
+Neither has a state of the lease: that is its `LeaseState`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from .._core.timing import deadline
 from .._core.untyped import Coro
 from .block import Block, as_coroutine, current_task, frame_left
 from .guard import guard
-from .lease_state import GONE_FROM_SERVER, Handle, LeaseState
+from .lease_state import GONE_FROM_SERVER, LeaseHandle, LeaseState
 from .note import change_note
 from .release import RELEASE_TIMEOUT
 
@@ -27,7 +27,7 @@ log = logging.getLogger("aiolocks")
 
 
 @final
-class Lease(NameHints, Handle):
+class Lease(NameHints, LeaseHandle):
     """The right to act until a deadline, renewed in the background until it is released.
 
     `acquire()`, `try_acquire()` and `async with` blocks give it. Any task may use or release it.

@@ -57,9 +57,9 @@ _COMPLETED_BY = {"waiters": "address", "tombstone": "token"}
 Arguments = tuple[Any, ...]
 """Each is bytes or a number."""
 
-Templates = dict[tuple[bytes | int, Arguments], list[list[bytes]]]
-"""By the length of a key, or the key itself, and the arguments behind the token: the bytes around each key, in a list
-for each part around the token."""
+Templates = dict[tuple[int, Arguments], list[list[bytes]]]
+"""By the length of a key and the arguments behind the token: a command, split at each token, and each of these parts
+split at each key."""
 
 
 @final
@@ -76,6 +76,8 @@ class Script:
     """For each key, the text behind the name, and the position of the argument that completes it, or -1."""
     optional: int
     """Position of the argument that is 0 if the last key is left out. It is -1 if no key can be left out."""
+    by_token: bool
+    """Whether the first argument is a token."""
     templates: Templates = field(default_factory=Templates)
     """See `NamedScript`. A thread that renews leases uses them too."""
 
@@ -121,7 +123,8 @@ def load(name: str) -> Script:
     places = {word: at for at, word in enumerate(args)}
     layout = tuple((_SUFFIXES[key], places.get(_COMPLETED_BY.get(key, ""), -1)) for key in keys if key in _SUFFIXES)
     optional = re.search(_OPTIONAL, text)
-    return Script(name, source, sha, keys, args, layout, places[optional[2]] if optional else -1)
+    by_token = args[:1] == ("token",)
+    return Script(name, source, sha, keys, args, layout, places[optional[2]] if optional else -1, by_token)
 
 
 def source_of(name: str) -> bytes:
@@ -307,7 +310,8 @@ class PreparedScript(Command):
 
 _STAND_IN = b"\xfe" * LENGTH
 _KEY_STAND_IN = b"\xff"
-"""Stand for a token, and for each byte of a key. UTF-8 has no such bytes, so no other argument has them."""
+"""Stand for a token, and for each byte of a key. UTF-8 has no such bytes, so no other argument has them, except those
+that a caller of `compat` chooses."""
 
 _MAX_TEMPLATES = 256
 """Maximum number of templates kept of a script."""
@@ -326,7 +330,7 @@ class NamedScript(Command):
     script: Script
     key: bytes
     _holder: bytes
-    """The key of the holder. If it is not *key*, no other name shares a template."""
+    """The key of the holder: *key*, except for `compat`."""
     _terms: Arguments | None = field(default=None, init=False)
     """The terms of the last call."""
     _around: list[bytes] | None = field(default=None, init=False)
@@ -337,30 +341,26 @@ class NamedScript(Command):
 
     def evalsha(self, args: Arguments) -> bytes:
         terms = args[1:]
-        # The protocol puts the length before each argument. So a template fits only tokens of the usual length.
         if terms == self._terms and self._around and len(args[0]) == LENGTH:
             token: bytes = args[0]
             return token.join(self._around)
-        token = args[0] if args else b""
-        if not isinstance(token, bytes) or len(token) != LENGTH:
+        # The protocol puts the length before each argument, so a template fits only tokens of the usual length. With
+        # a holder's key of its own, the name is one of `compat`, whose callers can choose the stand-ins.
+        if not self.script.by_token or len(args[0]) != LENGTH or self._holder != self.key:
             return _packed("EVALSHA", self.script.sha, self.script.keys_of(self.key, self._holder, args), args)
-        alike: bytes | int = len(self.key) if self._holder == self.key else self.key
-        template = self.script.templates.get((alike, terms)) or self._template(alike, terms)
-        around = [*map(self.key.join, template)]
+        token = args[0]
+        around = [*map(self.key.join, self.script.templates.get((len(self.key), terms)) or self._template(terms))]
         self._around = around if terms == self._terms else None
         self._terms = terms
         return token.join(around)
 
-    def _template(self, alike: bytes | int, terms: Arguments) -> list[list[bytes]]:
+    def _template(self, terms: Arguments) -> list[list[bytes]]:
         templates, args = self.script.templates, (_STAND_IN, *terms)
         if len(templates) >= _MAX_TEMPLATES:  # equivalent: comparison, for speed
             templates.clear()
-        key, holder = self.key, self._holder
-        if key == holder:
-            key = holder = _KEY_STAND_IN * len(key)
-        packed = _packed("EVALSHA", self.script.sha, self.script.keys_of(key, holder, args), args)
-        key = _KEY_STAND_IN * len(key)
-        template = templates[alike, terms] = [part.split(key) for part in packed.split(_STAND_IN)]
+        key = _KEY_STAND_IN * len(self.key)
+        packed = _packed("EVALSHA", self.script.sha, self.script.keys_of(key, key, args), args)
+        template = templates[len(key), terms] = [part.split(key) for part in packed.split(_STAND_IN)]
         return template
 
 

@@ -25,14 +25,9 @@ EXAMPLES = int(os.environ.get("AIOLOCKS_EXAMPLES", "0"))
 
 LONG = bool(EXAMPLES)
 SETTINGS = settings(
-    max_examples=EXAMPLES or 200,
-    stateful_step_count=50 if LONG else 30,
-    phases=[Phase.generate, Phase.shrink],
-    deadline=None,
-    database=None,
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-)
+    max_examples=EXAMPLES or 200, stateful_step_count=50 if LONG else 30, phases=[Phase.generate, Phase.shrink],
+    deadline=None, database=None, report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 
 TROUBLES = [
     "a_lease_lapses", "a_lease_lapses", "a_holder_is_late", "a_session_dies", "a_tombstone_ends",

@@ -56,14 +56,9 @@ def run_batch(job: tuple[list[int], str | None, bool]) -> list[Outcome]:
 
 
 def run_seeds(
-    seeds: Iterable[int],
-    *,
-    jobs: int = 1,
-    defect: str | None = None,
-    cluster: bool = False,
-    until_failed: int = 10,
+    seeds: Iterable[int], *, jobs: int = 1, defect: str | None = None, cluster: bool = False, until_failed: int = 10,
     longest: float | None = None,
-) -> Total:
+) -> Total:  # fmt: skip
     """Run *seeds*, until that many have failed, or for about *longest* real seconds and all is met."""
     total, begun = Total(), time.monotonic()
     seeds = list(seeds)

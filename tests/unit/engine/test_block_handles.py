@@ -88,9 +88,10 @@ async def test_what_was_looked_up_once_is_for_the_first_block_that_is_entered_th
         first, second = [await entry for entry in entries]
     else:
         first, second = await primitive.__aenter__(), await primitive.__aenter__()
-    await leave(None, None, None)
+    ends = [leave(None, None, None), leave(None, None, None)]
+    await ends[0]
     with pytest.raises(RuntimeError, match="left already"):
-        await leave(None, None, None)
+        await ends[1]
     assert (first.held, second.held) == (False, True)
     await primitive.__aexit__(None, None, None)
     assert not second.held

@@ -1,5 +1,6 @@
 """What is packed once for all tokens is what packing each command would have given; keys follow from the header."""
 
+from itertools import product
 from typing import Any, cast
 
 import hiredis
@@ -65,11 +66,18 @@ def test_names_of_one_length_share_templates_and_those_are_bounded() -> None:
 
 
 def test_the_holder_may_be_in_a_key_of_another_form() -> None:
-    args = (b"a" * 33, b"b" * 33, 0)
-    for name in (b"name", b"same", b"name"):
+    for name, chosen in product((b"name", b"same", b"name", b"\xfe" * 33), (b"b" * 33, b"\xfe" * 33, b"\xff" * 22)):
+        args = (b"a" * 33, chosen, 0)
         expected = (name, b"aiolocks:exact:{%b}:t:" % name + b"a" * 33)
         script = NamedScript(load("exact/rename"), b"aiolocks:exact:{%b}" % name, name)
         assert script.evalsha(args) == pack(("EVALSHA", load("exact/rename").sha, 2, *expected, *args))
+
+
+def test_an_address_as_long_as_a_token_is_no_token() -> None:
+    script, args = load("lock/recheck"), (b"sessionname 3000 production:wake:", b"entry")
+    for _ in range(3):
+        expected = (b"n", b"n:fence", b"n:queue", b"n:q:sessionname")
+        assert NamedScript(script, b"n", b"n").evalsha(args) == PreparedScript(script, expected).evalsha(args)
 
 
 def test_a_first_argument_that_is_no_token_is_packed_each_time() -> None:
