@@ -35,8 +35,8 @@ _REFRESH_INTERVAL = 0.2
 _PATIENCE = 1.0
 """Timeout for the reply in seconds; then another node is asked."""
 
-_MAX_REDIRECTS = 5
-"""Maximum number of redirects of one call: during a failover, two nodes may send it to each other."""
+_MAX_REDIRECTS = 16
+"""Maximum number of redirects of one call, as in redis-py: during a failover, two nodes may send it to each other."""
 
 _NO_ASKING = 10.0
 """Seconds without any ASKING, after Redis said that the user lacks the right to it."""

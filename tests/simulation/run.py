@@ -310,8 +310,9 @@ class _Run:
         for context in contexts:
             now = loops[context.loop].boottime()
             for release in context.undos.under_way.values():  # W14
-                later = release._answered_at != float("inf") and not release.request.unanswered
-                if now < (answered.setdefault(release, now) if later else release.begun) + release.request.terms.ttl:
+                request = getattr(release, "request", None) or release._request  # the older version's name
+                later = release._answered_at != float("inf") and not request.unanswered
+                if now < (answered.setdefault(release, now) if later else release.begun) + request.terms.ttl:
                     return True
         return any(context._uses for context in contexts)
 
