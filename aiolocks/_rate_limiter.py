@@ -113,7 +113,7 @@ class RateLimiter(NameHints):
         self, client: Client, name: str, limit: int, *, per: Duration,
         acquire_timeout: Duration | None = None, max_waiting: int | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
-        check_permits(limit, "limit")
+        limit = check_permits(limit, "limit")
         if limit > _MAX_LIMIT:
             raise ValueError(f"limit must be between 1 and {_MAX_LIMIT:,}, not {limit!r}")
         seconds = check_seconds("per", per)
@@ -149,7 +149,7 @@ class RateLimiter(NameHints):
 
         If this call raises or is cancelled, it has used no start.
         """
-        self._check_cost(cost)
+        cost = self._check_cost(cost)
         seconds = self._primitive._timeout(timeout, max_waiting)
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
@@ -192,11 +192,12 @@ class RateLimiter(NameHints):
         """
         return replace(await self._primitive.statistics(), holders=0)  # a start that was just granted has one still
 
-    def _check_cost(self, cost: int) -> None:
-        check_permits(cost, "cost")
+    def _check_cost(self, cost: int) -> int:
+        cost = check_permits(cost, "cost")
         if cost > self._limit:
             text = f"rate {self.name!r}: a cost of {cost} is above the limit, {self._limit} per {self._per:g} s"
             raise LimitMismatchError(text, name=self.name, permits=cost, limit=self._limit)
+        return cost
 
     async def __aenter__(self) -> None:
         """Wait `acquire_timeout` for a start; see `acquire`."""

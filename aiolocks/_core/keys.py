@@ -54,11 +54,11 @@ class Keys:
             check_prefix(prefix)  # of a type that cannot be hashed
             raise
         self.kind = kind
-        self.name = name
         self.family = family or of_kind
         self.holder: str | None = None
         if type(name) is not str or not name.isascii() or not 0 < len(name) <= MAX_NAME_BYTES:  # the common case
-            check_name(name)
+            name = check_name(name).decode()  # a plain str: an f-string shows an Enum that is a str by its own name
+        self.name = name
         if path or "{" in name or "}" in name or "%" in name:
             root, slash, rest = name.partition("/") if path else (name, "", "")
             self.base = f"{head}{root.translate(_ESCAPES)}}}{slash}{rest.translate(_PART_ESCAPES)}".encode()
@@ -107,7 +107,7 @@ def session_key(channels: bytes, session: bytes) -> bytes:
 @lru_cache(maxsize=256)
 def _of_prefix(prefix: str, kind: str) -> tuple[str, bytes, str]:
     """Check *prefix*; return the first part of the kind's keys, the first part of its channels, and its family."""
-    check_prefix(prefix)
+    prefix = check_prefix(prefix)
     word, family = _KINDS.get(kind, (kind, kind))
     return f"{prefix}{word}:{{", f"{prefix}wake:".encode(), family
 
@@ -127,14 +127,14 @@ def check_name(name: str) -> bytes:
     return encoded
 
 
-def check_prefix(prefix: str) -> None:
-    """Raise TypeError or ValueError unless *prefix* is a str without braces."""
+def check_prefix(prefix: str) -> str:
+    """Return *prefix* as a plain str; raise TypeError or ValueError unless it is a str without braces."""
     if not isinstance(prefix, str):
         raise TypeError(f"prefix must be a str, not {type(prefix).__name__}")
     if "{" in prefix or "}" in prefix:
         raise ValueError(f"prefix must not contain braces, which mark the Cluster slot: {prefix!r}")
     try:
-        prefix.encode()
+        return prefix.encode().decode()
     except UnicodeEncodeError:
         raise ValueError("prefix holds a lone surrogate, which UTF-8 cannot encode") from None
 

@@ -130,7 +130,8 @@ class Options:
             "ttl": check_ttl(ttl), "acquire_timeout": check_timeout("acquire_timeout", acquire_timeout),
             "max_hold": None if max_hold is None else _above_zero("max_hold", max_hold, " or None"),
             "max_stall": _above_zero("max_stall", max_stall), "min_uptime": uptime, "min_hold": hold,
-            "on_lost": on_lost, "renew": renew, "watchdog": watchdog, "replicas": replicas,
+            "on_lost": on_lost, "renew": renew, "watchdog": watchdog,
+            "replicas": replicas if isinstance(replicas, str) else int(replicas),
             "wait_release": wait_release, "track": track, "max_waiting": check_max_waiting(max_waiting),
             "note": check_note(note),
             "renewed_in_loop": renew and watchdog == "task",
@@ -196,12 +197,12 @@ def check_pause(value: Duration) -> float:
     return seconds
 
 
-def check_fencing_token(fencing_token: int) -> None:
-    _check_count("fencing_token", fencing_token, 2**53 - 1, "2**53")
+def check_fencing_token(fencing_token: int) -> int:
+    return _check_count("fencing_token", fencing_token, 2**53 - 1, "2**53")
 
 
-def check_permits(permits: int, what: str = "permits") -> None:
-    _check_count(what, permits, 10**9, "1,000,000,000")
+def check_permits(permits: int, what: str = "permits") -> int:
+    return _check_count(what, permits, 10**9, "1,000,000,000")
 
 
 def check_max_waiting(max_waiting: int | None) -> int | None:
@@ -209,7 +210,7 @@ def check_max_waiting(max_waiting: int | None) -> int | None:
         raise TypeError(f"max_waiting must be an int, or None for no bound, not {max_waiting!r}")
     if max_waiting is not None and not 0 <= max_waiting <= 10**9:
         raise ValueError(f"max_waiting must be between 0 and 1,000,000,000, or None for no bound, not {max_waiting!r}")
-    return max_waiting
+    return None if max_waiting is None else int(max_waiting)
 
 
 def check_note(note: str | None, what: str = "note") -> str | None:
@@ -222,11 +223,13 @@ def check_note(note: str | None, what: str = "note") -> str | None:
     return note
 
 
-def _check_count(what: str, value: int, largest: int, shown: str) -> None:
+def _check_count(what: str, value: int, largest: int, shown: str) -> int:
+    """Return *value* as a plain int, as an IntEnum cannot be sent; raise TypeError or ValueError if it is no count."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be an int, not {value!r}")
     if not 1 <= value <= largest:
         raise ValueError(f"{what} must be between 1 and {shown}, not {value!r}")
+    return int(value)
 
 
 def check_seconds(what: str, value: Duration) -> float:

@@ -354,7 +354,7 @@ class Acquirable(NameHints, SharedContextManager[Lease]):
                 Asking again is harmless.
         """
         if fencing_token is not None:
-            check_fencing_token(fencing_token)
+            fencing_token = check_fencing_token(fencing_token)
         seconds = check_timeout("timeout", timeout)
         why = (check_note(reason, "reason") or "").encode(errors="replace")
         known = {holder.fencing_token: holder for holder in await self.holders()}

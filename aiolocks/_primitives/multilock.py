@@ -58,7 +58,8 @@ class MultiLock(Acquirable):
         each: dict[str, Keys] = {}
         for name in names:
             _check_no_lock(name)
-            each[name] = Keys(prefix, self._kind, name)
+            keys = Keys(prefix, self._kind, name)
+            each[keys.name] = keys
         if not each:
             raise ValueError("names must not be empty")
         if len(each) > MOST_NAMES:

@@ -153,7 +153,7 @@ class Semaphore(Acquirable):
         max_waiting: int | None = None, note: str | None = None, prefix: str = "aiolocks:",
     ) -> None:  # fmt: skip
         if limit is not None:
-            check_permits(limit, "limit")
+            limit = check_permits(limit, "limit")
         given: object = client
         if isinstance(given, (list, tuple)):
             raise TypeError(f"a semaphore needs one client: {QUORUM_OF_PERMITS}")
@@ -173,7 +173,7 @@ class Semaphore(Acquirable):
 
         Entering it waits and raises as `acquire` does. The rest is as in `Lock.hold`.
         """
-        check_permits(permits)
+        permits = check_permits(permits)
         return self._hold(timeout, max_waiting, permits)
 
     @explains_misuse
@@ -224,7 +224,7 @@ class Semaphore(Acquirable):
             TypeError, ValueError: *limit* is not a number of permits, or *pin* is not a bool.
             RedisError: Not confirmed, so it may be in force. The same after a cancellation. Asking again is harmless.
         """
-        check_permits(limit, "limit")
+        limit = check_permits(limit, "limit")
         if pin is not None and not isinstance(pin, bool):
             raise TypeError(f"pin must be True, False or None, not {pin!r}")
         [grantor] = self._grantors()
@@ -310,7 +310,7 @@ class Semaphore(Acquirable):
         return offered
 
     def _new_acquisition(self, timeout: float | None, permits: int, *, entering: bool) -> Acquisition:
-        check_permits(permits)
+        permits = check_permits(permits)
         acquisition = super()._new_acquisition(timeout, permits, entering=entering)
         base, holdings = self._keys.base, acquisition.context.holdings
         inside = holdings.inside(asyncio.current_task(), base) if holdings.blocks else 0

@@ -75,7 +75,7 @@ class Versioned(NameHints):
     def __init__(self, client: Client, key: str, *, expire: Duration | None = None, prefix: str = "aiolocks:") -> None:
         self._pool = pool_of(client)
         self._key = key
-        check_prefix(prefix)
+        prefix = check_prefix(prefix)
         self._value = check_name(key)
         seconds = None if expire is None else check_seconds("expire", expire)
         if seconds is not None and seconds < 0.001:

@@ -70,11 +70,12 @@ def in_memory(pool: Pool) -> bool:
 def server_of(pool: Pool) -> Hashable:
     """Return a value that identifies the server behind *pool*, equal for every pool of that server."""
     options = pool.connection_kwargs
+    db = int(options.get("db") or 0)
     if isinstance(pool, NodesManager) or behind_sentinels(pool):
-        return place_of(pool), options.get("db")
+        return place_of(pool), db
     if options.get("server") is not None:  # in memory, where each client has a host of its own
-        return id(options["server"]), options.get("db")
-    return tuple(options.get(key) for key in ("host", "port", "path", "db"))
+        return id(options["server"]), db
+    return options.get("path") or (options.get("host") or "localhost", int(options.get("port") or 6379)), db
 
 
 def place_of(pool: Pool) -> str:

@@ -17,9 +17,10 @@ from .connection import Connection, ConnectionCancelled, Connector, Endpoint, op
 from .scripts import pack
 
 _CONNECT_TIMEOUT = 5.0
-_NOTICE = re.compile(rb"(\S+) (-?\d{1,16}) (\d{1,15}) (.+)", re.DOTALL)
-"""Token, fencing token, ms of the lease (or the limit, when the fencing token is -1), key of the holder. Any client can
-publish anything, and a fencing token is below 2**53."""
+_NOTICE = re.compile(rb"(\S+) (-?\d{1,16}) (-?\d{1,15}) (.+)", re.DOTALL)
+"""Token, fencing token, ms of the lease, key of the holder. If the fencing token is -1, the request is refused, and the
+limit stands in place of the ms; -1 for an upgrade. Any client can publish anything, and a fencing token is below
+2**53."""
 
 _MAX_UNUSED = 64
 """Maximum number of channels that stay subscribed without a waiter: a busy name soon has a waiter again."""

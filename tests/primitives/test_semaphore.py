@@ -1,11 +1,12 @@
 """What a semaphore promises beyond the conformance table: weighted permits that come and go together."""
 
 import asyncio
+from enum import IntEnum
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import Semaphore
+from aiolocks import Lock, RateLimiter, Semaphore
 from tests.support.lateness import SLACK, bounded
 from tests.support.primitives import queued
 
@@ -28,6 +29,21 @@ async def test_more_permits_than_are_free_are_never_in_use(client: Redis) -> Non
     async with bounded(10 * SLACK):
         await asyncio.gather(*(work(1 + number % 5) for number in range(12)))
     assert (most, turns) == (5, 12 * 3)
+
+
+class Weight(IntEnum):
+    LIGHT = 1
+    HEAVY = 3
+
+
+async def test_an_int_enum_is_the_number_that_it_is(client: Redis) -> None:
+    """And no other caller meets it in what is kept for all: this ttl is used nowhere else."""
+    async with Semaphore(client, "scraper", Weight.HEAVY, ttl=17).hold(permits=Weight.LIGHT):
+        async with Lock(client, "plain", ttl=17, max_waiting=Weight.LIGHT):
+            pass
+    starts = RateLimiter(client, "api", Weight.HEAVY, per=17)
+    await starts.acquire(cost=Weight.LIGHT)
+    assert (await starts.statistics()).limit == 3
 
 
 async def test_a_big_request_is_not_starved_by_small_ones_behind_it(client: Redis) -> None:

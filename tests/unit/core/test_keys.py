@@ -1,5 +1,6 @@
 """Names become keys: readable, and all of one name in one Cluster slot. `security/` has that none is another's."""
 
+from enum import Enum
 from typing import Any
 from urllib.parse import unquote
 
@@ -55,6 +56,20 @@ def test_no_two_names_or_sessions_share_a_channel_of_shards() -> None:
 @one_by_one("name", ["x", "x" * 1024, "\N{EURO SIGN}" * 341])
 def test_a_name_of_1_to_1024_bytes_is_a_name(name: str) -> None:
     assert Keys(PREFIX, "lock", name).name == name
+
+
+class Word(str, Enum):  # noqa: UP042  # an f-string shows a StrEnum by its text
+    NAME = "orders"
+    FIRST = "first:"
+    LATER = "later:"
+
+
+def test_an_enum_that_is_a_str_is_the_text_that_it_is() -> None:
+    for plain, word in (("first:", Word.FIRST), ("later:", Word.LATER)):
+        prefixes = (word, plain) if word is Word.FIRST else (plain, word)  # the same, whichever is used first
+        bases = [Keys(prefix, "lock", name).base for prefix in prefixes for name in (Word.NAME, "orders")]
+        assert set(bases) == {f"{plain}lock:{{orders}}".encode()}
+    assert type(Keys(PREFIX, "lock", Word.NAME).name) is str
 
 
 @one_by_one("error, prefix, name", [

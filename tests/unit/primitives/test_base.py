@@ -30,7 +30,8 @@ def test_pools_of_one_server_and_database_are_known_as_such() -> None:
         ConnectionPool.from_url("redis://admin:secret@10.0.0.1:7000/3"),
         BlockingConnectionPool(host="10.0.0.1", port=7000, db=3),
     ]
-    assert len({server_of(pool) for pool in same}) == 1
+    defaults = [ConnectionPool(), ConnectionPool.from_url("redis://localhost"), ConnectionPool(port=6379, db=0)]
+    assert [len({server_of(pool) for pool in pools}) for pools in (same, defaults)] == [1, 1]
     in_memory = [memory_client(url).connection_pool for url in ("memory://a", "memory://a", "memory://b", "memory://")]
     assert [server_of(pool) == server_of(in_memory[0]) for pool in in_memory] == [True, True, False, False]
     others = ["redis://10.0.0.1:7000/4", "redis://10.0.0.1:7001/3", "redis://10.0.0.2:7000/3", "unix:///run/redis.sock"]
