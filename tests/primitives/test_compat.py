@@ -134,18 +134,21 @@ async def test_a_lock_on_a_far_server_is_asked_for_once_whatever_the_time_to_wai
         await first.release()
 
 
-async def test_locked_and_owned_and_releasing_what_another_has_by_now(redis: Redis, kind: type[PlainLock]) -> None:
+@pytest.mark.parametrize("theirs", [b"somebody else's", b"host-1 77"])
+async def test_locked_and_owned_and_releasing_what_another_has_by_now(
+    redis: Redis, kind: type[PlainLock], theirs: bytes
+) -> None:
     lock, other = redis.lock("orders", timeout=10, lock_class=kind), redis.lock("orders", lock_class=kind)
     assert (await lock.locked(), await lock.owned()) == (False, False)
-    await lock.acquire()
+    await lock.acquire(token="host-1")
     assert (await lock.locked(), await lock.owned()) == (True, True)
     assert (await other.locked(), await other.owned()) == (True, False)
-    await redis.set("orders", "somebody else's")
+    await redis.set("orders", theirs)
     assert (await lock.locked(), await lock.owned()) == (True, False)
     with pytest.raises(LockNotOwnedError):
         await lock.release()
     assert lock.local.token is None
-    assert await redis.get("orders") == b"somebody else's"
+    assert await redis.get("orders") == theirs
 
 
 async def test_a_call_of_a_redis_py_lock_without_await_is_never_taken_for_its_answer(redis: Redis) -> None:

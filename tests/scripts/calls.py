@@ -337,7 +337,7 @@ class Scripts:
 
     def renew_many(self, *leases: "tuple[Scripts, str, int]") -> list[bool]:
         """Renew leases of several names of this kind; of each its name, its holder and the TTL."""
-        script = load("lock/renew_many" if self.family == "lock" else "semaphore/renew_many")
+        script = load(f"{self.family if self.kind == 'lock' else 'semaphore'}/renew_many")
         fields = load(f"{self.family}/renew").keys
         keys = [scripts.key(field) for scripts, _, _ in leases for field in fields]
         values = [value for _, who, ttl_ms in leases for value in (token(who), ttl_ms)]

@@ -470,10 +470,12 @@ async def test_renewals_go_by_the_pipeline_of_the_thread_that_renews() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "family", "most", "keys"),
-    [("lock", "", 100, [b""]), ("semaphore", "", 50, [b"", b":meta"]), ("readwrite", "modes", 50, [b"", b":meta"])],
-)
+    [("lock", "", 100, [b""]), ("exact", "", 100, [b""]), *(
+        (kind, family, 50, [b"", b":meta"]) for kind, family in [("semaphore", ""), ("readwrite", "modes")]
+    )],
+)  # fmt: skip
 async def test_a_renewal_of_many_says_which_for_how_long(kind: str, family: str, most: int, keys: list[bytes]) -> None:
-    script = "lock" if kind == "lock" else "semaphore"
+    script = kind if most == 100 else "semaphore"
     async with scene(kind=kind, family=family, **{f"{script}_renew_many": [1, 0]}) as there:
         other: RedisGrantor = there.session.grantor(Keys("aiolocks:", kind, "pages", family))
         assert other.together is there.grantor.together
