@@ -5,9 +5,7 @@ import time
 import pytest
 
 from aiolocks._core.modes import SHARED, UPGRADE, UPGRADEABLE
-from tests.scripts.calls import (
-    LIFE, SLACK, TTL, Busy, Granted, Refused, Released, Scripts, Withdrawn, on_server, poller, token
-)  # fmt: skip
+from tests.scripts.calls import LIFE, SLACK, TTL, Busy, Granted, Refused, Released, Scripts, Withdrawn, on_server, token
 from tests.scripts.states import configured, contents, die, fence_of, holders, lapse, line, listening, pttl, sessions
 
 MIN = 10_000
@@ -104,10 +102,9 @@ def test_a_newcomer_to_a_kept_name_waits_and_learns_for_how_long(cooling: Script
 
 def test_the_own_session_is_told_in_the_reply_when_to_look(awaited_here: Scripts) -> None:
     released = awaited_here.release("ann", min_hold_ms=MIN)
-    assert released.ended
-    ((later, fence, left),) = [(grant.who, grant.fence, grant.amount) for grant in released.mine]
-    assert (later, fence) == ("later", -3)
-    assert MIN - SLACK < left <= MIN
+    [told] = released.mine
+    assert (released.ended, told.who, told.fence) == (True, "later", -3)
+    assert MIN - SLACK < told.amount <= MIN
     assert awaited_here.release("ann", min_hold_ms=MIN) == TAKEN
     assert (list(holders(awaited_here)), line(awaited_here)) == (["ann"], ["ben"])
 
@@ -128,7 +125,7 @@ def test_another_session_is_told_once(awaited: Scripts) -> None:
 @pytest.mark.parametrize("told", ["home", "away"])
 def test_the_first_session_that_can_be_told_is_told(held: Scripts, gone: str, told: str) -> None:
     """W2: any number of killed waiters cost the next one nothing, though a forked child of one still listens (F8)."""
-    names = [poller(250 + number) if gone == "polls" else f"s{number}" for number in range(49)]
+    names = [f"{'poll250-' if gone == 'polls' else 's'}{number}" for number in range(49)]
     for number, session in enumerate(names):
         held.queued(f"w{number}w", session=session)
         if gone == "dead":
