@@ -25,10 +25,11 @@ class ScriptSet:
     """The scripts of one family, for all names that a session asks about."""
 
     def __init__(self, name: str, batches: "dict[str, RenewalBatch]") -> None:
-        """*batches* are the session's, by how holders are kept: as a "lock", or in a set as of a "semaphore"."""
+        """*batches* are the session's, by the family whose script renews many: "lock", "exact" or "semaphore"."""
         self.name = name
-        self.kept_as = kept_as = "lock" if name in {"lock", "exact"} else "semaphore"
-        self.batch = batches.get(kept_as) or batches.setdefault(kept_as, RenewalBatch(kept_as))
+        self.kept_as = "lock" if name in {"lock", "exact"} else "semaphore"
+        family = name if name == "exact" else self.kept_as
+        self.batch = batches.get(family) or batches.setdefault(family, RenewalBatch(family))
         self.short_reply = name in {"lock", "semaphore"}
         self.grant, self.release, self.renew = (load(f"{name}/{verb}") for verb in ("grant", "release", "renew"))
 
@@ -52,11 +53,11 @@ class ScriptSet:
 
 @final
 class RenewalBatch:
-    """Renews many leases of one session by one script; all their holders are *kept_as* a lock or as a semaphore."""
+    """Renews many leases of one session by one script, that of *family*."""
 
-    def __init__(self, kept_as: str) -> None:
-        self._script = load(f"{kept_as}/renew_many")
-        self.most = 100 // len(load(f"{kept_as}/renew").keys)  # which takes the server a third of a millisecond
+    def __init__(self, family: str) -> None:
+        self._script = load(f"{family}/renew_many")
+        self.most = 100 // len(load(f"{family}/renew").keys)  # which takes the server a third of a millisecond
 
     def renew(
         self, leases: "Sequence[tuple[RedisGrantor, Request]]", tell: Callable[[Sequence[int] | Exception], None],

@@ -24,7 +24,6 @@ from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.redis
 
-
 one_server = pytest.mark.skipif(CHOSEN != "", reason="makes a client of its own, of one server")
 
 
@@ -134,18 +133,18 @@ async def test_a_lock_on_a_far_server_is_asked_for_once_whatever_the_time_to_wai
         await first.release()
 
 
-async def test_locked_and_owned_and_releasing_what_another_has_by_now(redis: Redis, kind: type[PlainLock]) -> None:
+@pytest.mark.parametrize("theirs", [b"somebody else's", b"host-1 77"])
+async def test_locked_owned_and_releasing_what_others_have(redis: Redis, kind: type[PlainLock], theirs: bytes) -> None:
     lock, other = redis.lock("orders", timeout=10, lock_class=kind), redis.lock("orders", lock_class=kind)
     assert (await lock.locked(), await lock.owned()) == (False, False)
-    await lock.acquire()
+    await lock.acquire(token="host-1")
     assert (await lock.locked(), await lock.owned()) == (True, True)
     assert (await other.locked(), await other.owned()) == (True, False)
-    await redis.set("orders", "somebody else's")
+    await redis.set("orders", theirs)
     assert (await lock.locked(), await lock.owned()) == (True, False)
     with pytest.raises(LockNotOwnedError):
         await lock.release()
-    assert lock.local.token is None
-    assert await redis.get("orders") == b"somebody else's"
+    assert (lock.local.token, await redis.get("orders")) == (None, theirs)
 
 
 async def test_a_call_of_a_redis_py_lock_without_await_is_never_taken_for_its_answer(redis: Redis) -> None:
@@ -278,10 +277,7 @@ async def test_waiters_are_served_in_order_and_soon(redis: Redis) -> None:
         async with redis.lock("orders", lock_class=RedisLock):
             served.append(number)
 
-    waiting = []
-    for number in range(20):
-        waiting.append(asyncio.ensure_future(wait(number)))
-        await asyncio.sleep(0)
+    waiting = [asyncio.ensure_future(wait(number)) for number in range(20)]
     await until(lambda: _in_line(redis, 20))
     await first.release()
     await asyncio.wait_for(asyncio.gather(*waiting), 5)
@@ -360,10 +356,7 @@ async def test_one_token_for_two_locks_renews_both(redis: Redis, monkeypatch: py
 async def test_cancelled_as_the_callers_token_is_written(server: RedisServer, redis: Redis, carried_out: bool) -> None:
     async with FaultProxy(path=server.socket_path) as proxy, Redis(port=proxy.port) as client:
         lock = client.lock("orders", timeout=10, lock_class=RedisLock)
-        if carried_out:
-            proxy.delay_next_reply(0.3, b"job-7")
-        else:
-            proxy.delay_next_request(0.3, b"job-7")
+        (proxy.delay_next_reply if carried_out else proxy.delay_next_request)(0.3, b"job-7")
         acquiring = asyncio.ensure_future(lock.acquire(token="job-7"))
         await until(lambda: _held(redis, b"job-7" if carried_out else None))
         await cancelled(acquiring)

@@ -196,7 +196,7 @@ class Scripts:
         """Any, since what redis-py returns is typed for asyncio too."""
         self.kind = kind
         self.limit = limit
-        self.family = "modes" if kind == "rwlock" else kind
+        self.family: str = "modes" if kind == "rwlock" else kind
         self.usual = EXCLUSIVE if kind == "rwlock" else 1
         """What is asked for if a test does not say: one permit, or to be alone."""
         self.keys = keys or Keys("aiolocks:", kind, "orders:42", self.family)
@@ -233,19 +233,15 @@ class Scripts:
         """Run the script of *verb*; a *session* or token that its header does not name is not passed."""
         script = load(f"{self.family}/{verb}")
         address = f"{session} {args.pop('life_ms', LIFE)} ".encode() + self.channels
-        always: dict[str, object] = {"address": address}
-        if who:
-            always["token"] = token(who)
+        always: dict[str, object] = {"address": address, **({"token": token(who)} if who else {})}
         args = {name: value for name, value in always.items() if name in script.args} | args
         if "mode" in script.args and "permits" in args:
             args["mode"] = args.pop("permits")
         if set(args) != set(script.args) - (_LEFT_OUT - set(args)):
             raise TypeError(f"{script.name} takes {script.args}, not {tuple(args)}")
         keys = [self.key(field, session=session, who=who) for field in script.keys]
-        values: list[Any] = []
-        for name in filter(args.__contains__, script.args):
-            value: Any = args[name]
-            values.extend(value if isinstance(value, list) else [value])
+        given: list[Any] = [args[name] for name in script.args if name in args]
+        values = [each for value in given for each in (value if isinstance(value, list) else [value])]
         return self.redis.execute_command("EVAL", script.source, len(keys), *keys, *values)
 
     def grant(
@@ -314,8 +310,7 @@ class Scripts:
     ) -> Released:  # fmt: skip
         terms = f"{ttl_ms} {permits or self.usual}"
         args = {"terms": terms, "tombstone_ms": tombstone_ms, "life_ms": life_ms, "waits": int(waits)}
-        if min_hold_ms:
-            args["min_hold_ms"] = min_hold_ms
+        args |= {"min_hold_ms": min_hold_ms} if min_hold_ms else {}
         answer = self.run("release", session=session, who=who, **args)
         # An int: nobody here was granted anything.
         ended, *mine = [answer] if isinstance(answer, int) else answer.split()
@@ -337,7 +332,7 @@ class Scripts:
 
     def renew_many(self, *leases: "tuple[Scripts, str, int]") -> list[bool]:
         """Renew leases of several names of this kind; of each its name, its holder and the TTL."""
-        script = load("lock/renew_many" if self.family == "lock" else "semaphore/renew_many")
+        script = load(f"{self.family if self.kind == 'lock' else 'semaphore'}/renew_many")
         fields = load(f"{self.family}/renew").keys
         keys = [scripts.key(field) for scripts, _, _ in leases for field in fields]
         values = [value for _, who, ttl_ms in leases for value in (token(who), ttl_ms)]

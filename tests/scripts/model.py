@@ -277,7 +277,7 @@ class Model:
         return self._hand_over(by, seen)
 
     def pause(self, pause_ms: int, seen: Seen, *, by: Session, left_ms: int) -> list[Handed]:
-        """W25: return who is refused, and the notice for the session of the first waiter."""
+        """W25: return who is refused, and the notice for the first session that can be told."""
         if not self.free:
             self._clamp(seen, surely=True)
         pause = Lease(0, 0, seen.before + 1_000 * pause_ms, seen.now + 1_000 * pause_ms)
@@ -287,8 +287,8 @@ class Model:
         self.longest = max(self.longest, pause_ms)
         self._return_to_line(by)
         handed = self._hand_over(by, seen)
-        head = self.queue()[:1] if not self.dead else []
-        return handed + [Handed(Asker("later", session, 0, 0), LATER, left_ms) for session in head]
+        told = [session for session in self.queue() if session == by or session in self.heard][:1]
+        return handed + [Handed(Asker("later", session, 0, 0), LATER, left_ms) for session in told]
 
     def resume(self, seen: Seen, *, by: Session) -> tuple[bool, list[Handed]]:
         """Return whether that ended a pause, and what was handed over."""

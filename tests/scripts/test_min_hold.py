@@ -6,7 +6,7 @@ import pytest
 
 from aiolocks._core.modes import SHARED, UPGRADE, UPGRADEABLE
 from tests.scripts.calls import LIFE, SLACK, TTL, Busy, Granted, Refused, Released, Scripts, Withdrawn, on_server, token
-from tests.scripts.states import configured, contents, fence_of, holders, lapse, line, listening, pttl
+from tests.scripts.states import configured, contents, die, fence_of, holders, lapse, line, listening, pttl, sessions
 
 MIN = 10_000
 """Milliseconds from the grant."""
@@ -102,10 +102,9 @@ def test_a_newcomer_to_a_kept_name_waits_and_learns_for_how_long(cooling: Script
 
 def test_the_own_session_is_told_in_the_reply_when_to_look(awaited_here: Scripts) -> None:
     released = awaited_here.release("ann", min_hold_ms=MIN)
-    assert released.ended
-    ((later, fence, left),) = [(grant.who, grant.fence, grant.amount) for grant in released.mine]
-    assert (later, fence) == ("later", -3)
-    assert MIN - SLACK < left <= MIN
+    [told] = released.mine
+    assert (released.ended, told.who, told.fence) == (True, "later", -3)
+    assert MIN - SLACK < told.amount <= MIN
     assert awaited_here.release("ann", min_hold_ms=MIN) == TAKEN
     assert (list(holders(awaited_here)), line(awaited_here)) == (["ann"], ["ben"])
 
@@ -120,6 +119,34 @@ def test_another_session_is_told_once(awaited: Scripts) -> None:
     later, fence, left, base = text.split(b" ", 3)
     assert (later, fence, base) == (b"later", b"-3", awaited.keys.base)
     assert MIN - SLACK < int(left) <= MIN
+
+
+@pytest.mark.parametrize("gone", ["dead", "killed", "polls"])
+@pytest.mark.parametrize("told", ["home", "away"])
+def test_the_first_session_that_can_be_told_is_told(held: Scripts, gone: str, told: str) -> None:
+    """W2: any number of killed waiters cost the next one nothing, though a forked child of one still listens (F8)."""
+    names = [f"{'poll250-' if gone == 'polls' else 's'}{number}" for number in range(49)]
+    for number, session in enumerate(names):
+        held.queued(f"w{number}w", session=session)
+        if gone == "dead":
+            die(held, session)
+    held.queued("ben", session=told)
+    held.queued("cat", session="away")
+    with listening(held, "away") as inbox, listening(held, "s0" if gone == "dead" else "other") as other:
+        mine = held.release("ann", min_hold_ms=MIN).mine
+        assert [grant.who for grant in mine] == ["later"] * (told == "home")
+        assert [message.who for message in inbox.messages()] == ["later"] * (told == "away")
+        assert other.texts() == []
+    assert line(held, "away")[-1] == "cat"
+
+
+def test_the_own_session_is_told_though_it_was_passed_over(awaited_here: Scripts) -> None:
+    """W2: the reply reaches it."""
+    awaited_here.queued("cat", session="away")
+    awaited_here.redis.zrem(awaited_here.key("queue"), "home")
+    with listening(awaited_here, "away") as inbox:
+        assert [grant.who for grant in awaited_here.release("ann", min_hold_ms=MIN).mine] == ["later"]
+        assert (inbox.texts(), sessions(awaited_here)) == ([], ["home", "away"])
 
 
 def test_statistics_say_that_it_is_kept_and_until_when(cooling: Scripts) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.calls import Scripts
+from tests.scripts.calls import TTL, Scripts, token
 from tests.scripts.states import contents, holders, lapse, pttl
 
 
@@ -41,3 +41,15 @@ def test_a_lock_with_a_plain_token_is_released_by_it_and_by_no_other(lock: Scrip
     assert lock.redis.exists(lock.keys.base)
     assert lock.release("ann").ended
     assert holders(lock) == {}
+
+
+@pytest.mark.parametrize(("behind", "mine"), [(b" 77", False), (b" 77 C", False), (b"", True)])
+def test_an_exact_key_is_renewed_and_released_by_its_very_value_alone(lock: Scripts, behind: bytes, mine: bool) -> None:
+    """P5, P10: the value of another library can begin with our token and a space."""
+    lock.family = "exact"
+    lock.redis.set(lock.keys.base, token("ann") + behind, px=TTL)
+    assert lock.renew("ann", 2 * TTL) == mine
+    assert lock.renew_many((lock, "ann", 3 * TTL)) == [mine]
+    assert (pttl(lock, lock.keys.base) > TTL) == mine
+    assert lock.release("ann").ended == mine
+    assert lock.redis.exists(lock.keys.base) != mine

@@ -123,8 +123,8 @@ async def test_a_request_names_the_keys_of_the_name_of_the_session_and_of_its_to
         assert there.grantor.channel() == b"aiolocks:wake:" + session
     async with scene("redlock", "lock") as there:
         await there.ask()[1]
-        assert [asked.what for asked in there.server.asked] == ["lock_grant"]
-        assert there.server.asked[0].keys[0] == b"aiolocks:quorum:{orders}"
+        sent = [(asked.what, asked.keys[0]) for asked in there.server.asked]
+        assert sent == [("lock_grant", b"aiolocks:quorum:{orders}")]
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,7 @@ async def test_what_is_sent_once_more_names_one_session_though_it_polls_meanwhil
         there.says["lock_grant"] = 1
         await asyncio.sleep(1)
         again = there.asked("lock_grant")[-1]
-        assert again.words[0] == b"EVAL"
-        assert again.keys[3] == BASE + b":q:" + again.asker[0]
+        assert (again.words[0], again.keys[3]) == (b"EVAL", BASE + b":q:" + again.asker[0])
 
 
 async def test_what_is_declared_is_sent_once_unless_that_was_not_run() -> None:
@@ -324,8 +323,7 @@ async def test_a_request_for_which_there_was_no_connection_leaves_nothing_to_und
         request, asked = there.ask()
         with pytest.raises(RedisConnectionError):
             await asked
-        assert not request.reached
-        assert not request.unanswered
+        assert (request.reached, request.unanswered) == (False, ())
         assert there.undo(request) == [False]
 
 
@@ -354,8 +352,7 @@ async def test_grants_beside_any_answer_go_to_whom_they_are_for(said: list[Any])
         assert turn.result() == Granted(41, 0)
         assert isinstance(refusal.exception(), LimitMismatchError)
         assert "limit is 3" in str(refusal.exception())
-        assert other.token not in there.grantor.queue.waiting
-        assert refused.token not in there.grantor.queue.waiting
+        assert not {other.token, refused.token} & {*there.grantor.queue.waiting}
         asked.cancel()
 
 
@@ -376,9 +373,7 @@ async def test_a_caller_continues_a_script_that_had_no_time_for_all_free_names()
         request, asked = there.ask(wait=False)
         assert await asked == Granted(7, 0)
         assert {asked.arguments[0] for asked in there.asked("lock_grant")} == {request.token}
-        assert not request.unanswered
-        assert len(there.asked("lock_grant")) == 3
-        assert not there.asked("lock_recheck")
+        assert (request.unanswered, len(there.asked("lock_grant")), there.asked("lock_recheck")) == ((), 3, [])
 
 
 async def test_a_caller_that_continues_a_script_is_undone_with_that_too() -> None:
@@ -401,10 +396,7 @@ async def test_where_the_caller_is_gone_the_session_continues_its_script(gone: s
     async with scene(lock_grant=Later(0.5, [b"busy", 20, [b"", -2, 0]])) as there:
         request, asked = there.ask(wait=False)
         await asyncio.sleep(0.2)
-        if gone == "cancelled":
-            asked.cancel()
-        else:
-            there.undo(request)
+        asked.cancel() if gone == "cancelled" else there.undo(request)
         await asyncio.sleep(1)
         assert len(there.asked("lock_grant")) == 1
         assert [len(asked.arguments) for asked in there.asked("lock_recheck")] == [1], "one, for no waiter"
@@ -470,10 +462,11 @@ async def test_renewals_go_by_the_pipeline_of_the_thread_that_renews() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "family", "most", "keys"),
-    [("lock", "", 100, [b""]), ("semaphore", "", 50, [b"", b":meta"]), ("readwrite", "modes", 50, [b"", b":meta"])],
-)
+    [("lock", "", 100, [b""]), ("exact", "", 100, [b""]), ("semaphore", "", 50, [b"", b":meta"]),
+     ("readwrite", "modes", 50, [b"", b":meta"])],
+)  # fmt: skip
 async def test_a_renewal_of_many_says_which_for_how_long(kind: str, family: str, most: int, keys: list[bytes]) -> None:
-    script = "lock" if kind == "lock" else "semaphore"
+    script = kind if most == 100 else "semaphore"
     async with scene(kind=kind, family=family, **{f"{script}_renew_many": [1, 0]}) as there:
         other: RedisGrantor = there.session.grantor(Keys("aiolocks:", kind, "pages", family))
         assert other.together is there.grantor.together
@@ -508,10 +501,9 @@ async def test_an_undo_says_whether_it_ended_a_live_lease() -> None:
             outcomes = there.undo(request)
             await asyncio.sleep(0.1)
             assert outcomes == [told]
-            asked = there.asked("lock_release")[0]
-            session = there.session.context.id
+            asked, session = there.asked("lock_release")[0], there.session.context.id
             assert asked.arguments == [request.token, b"30000 1", b"0", session + b" 3000 aiolocks:wake:", b"0"]
-            assert asked.keys[2:] == [BASE + b":queue", BASE + b":q:" + there.session.context.id]
+            assert asked.keys[2:] == [BASE + b":queue", BASE + b":q:" + session]
 
 
 @pytest.mark.parametrize("ended", [0, 1])
@@ -637,13 +629,11 @@ async def test_for_replicas_a_lease_is_written_again_a_little_longer_and_never_q
         await asyncio.sleep(5)
         request = there.request()
         request.extensions = (Adding(5),)
-        assert await there.grantor.replicate(request, 2) == Granted(7, 5)
-        assert clock() == 5.02
+        assert (await there.grantor.replicate(request, 2), clock()) == (Granted(7, 5), 5.02)
         written = there.asked("lock_grant")[0]
         assert written.arguments[:4] == [request.token, b"30001", b"1", b"-1"]
         assert written.arguments[5:] == [b"5", b"0"]
-        assert not request.unanswered
-        assert written.words[0] == b"EVAL"
+        assert (request.unanswered, written.words[0]) == ((), b"EVAL")
 
 
 @pytest.mark.parametrize(("ttl", "bound"), [(30.0, 1.0), (4.0, 1.0), (2.0, 0.5)])
@@ -698,8 +688,7 @@ async def test_a_question_goes_with_its_arguments_and_its_own_keys_if_it_has_any
         script = PreparedScript(load("lock/statistics"), (b"a", b"b"))
         assert await there.grantor.ask_once(script, (7,)) == statistics(3, 0)
         first, second = there.asked("lock_statistics")
-        assert first.arguments == [b"0"]
-        assert first.keys[0] == BASE
+        assert (first.keys[0], first.arguments) == (BASE, [b"0"])
         assert (second.keys, second.arguments) == ([b"a", b"b"], [b"7"])
         assert pipeline_in(there.session.context).patience == 1.0
 
@@ -709,8 +698,7 @@ async def test_a_request_as_a_waiter_names_its_session_and_passes_grants_on() ->
         other, turn = await there.wait_in_line()
         there.says["semaphore_resize"] = [5, other.token, b"41", b"30000"]
         answer = await there.grantor.ask_once("resize", (5, -1), as_waiter=True)
-        assert answer[0] == 5
-        assert turn.result().fence == 41
+        assert (answer[0], turn.result().fence) == (5, 41)
         asked = there.asked("semaphore_resize")[0]
         assert asked.arguments == [b"5", b"-1", there.session.context.id + b" 3000 aiolocks:wake:"]
         assert asked.keys[3] == b"aiolocks:semaphore:{orders}:q:" + there.session.context.id
@@ -737,12 +725,10 @@ def statistics(waiting: int, place: int) -> list[int]:
 async def test_statistics_count_all_waiters_whose_sessions_one_script_cannot_count() -> None:
     places = {0: statistics(100, 7), 7: statistics(20, 9), 9: statistics(3, 0)}
     async with scene(lock_statistics=lambda asked: list(places[int(asked.arguments[0])])) as there:
-        assert await there.grantor.statistics() == [1, 0, 123, 0, 0, 7, 0, 0]
-        assert len(there.server.asked) == 3
+        assert (await there.grantor.statistics(), len(there.server.asked)) == ([1, 0, 123, 0, 0, 7, 0, 0], 3)
         assert await there.grantor.statistics(waiting=False) == [1, 0, 100, 0, 0, 7, 0, 0]
         assert len(there.server.asked) == 4
-        places[7] = statistics(20, 1)
-        places[1] = statistics(4, 0)
+        places |= {7: statistics(20, 1), 1: statistics(4, 0)}
         assert (await there.grantor.statistics())[2] == 124
         places[0] = statistics(5, 0)
         assert (await there.grantor.statistics())[2] == 5
@@ -755,25 +741,20 @@ async def test_statistics_are_asked_for_again_while_leases_have_run_out_that_mus
         assert [asked.arguments for asked in there.server.asked] == [[b"0"]] * 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "script", "beside"), [("lock", "lock/guard", []), ("semaphore", "semaphore/guard", [b":meta"])]
-)
-async def test_a_holder_guards_by_its_own_token(kind: str, script: str, beside: list[bytes]) -> None:
+@pytest.mark.parametrize(("kind", "beside"), [("lock", []), ("semaphore", [b":meta"])])
+async def test_a_holder_guards_by_its_own_token(kind: str, beside: list[bytes]) -> None:
     async with scene(kind) as there:
         request = there.request()
         held, base = there.grantor.guarding(request), f"aiolocks:{kind}:{{orders}}".encode()
         holders = (base, *(base + part for part in beside))
-        assert (held.script, held.holders, held.tokens) == (script, holders, (request.token,))
+        assert (held.script, held.holders, held.tokens) == (f"{kind}/guard", holders, (request.token,))
         assert held.record == base + b":g:" + request.token
 
 
-@pytest.mark.parametrize(
-    ("refusal", "text"),
-    [
-        (MovedError("7638 10.0.0.1:7001"), "pass a client of the Cluster, redis.asyncio.cluster.RedisCluster"),
-        (NoPermissionError("this user has no permissions to run the 'eval' command"), "lacks the right [+]eval"),
-    ],
-)
+@pytest.mark.parametrize(("refusal", "text"), [
+    (MovedError("7638 10.0.0.1:7001"), "pass a client of the Cluster, redis.asyncio.cluster.RedisCluster"),
+    (NoPermissionError("this user has no permissions to run the 'eval' command"), "lacks the right [+]eval"),
+])  # fmt: skip
 async def test_a_request_that_is_never_run_fails_at_once_without_an_undo(refusal: Exception, text: str) -> None:
     """Its undo was refused as well, and waited for: for a second."""
     server = Answering(lambda asked: refusal)

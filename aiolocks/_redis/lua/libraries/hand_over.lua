@@ -81,14 +81,31 @@ local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, po
   return false
 end
 
--- W18: tells the session of the first waiter to re-check in so many ms, when the cooling lease ends. If that is the
--- session that asks, a fence of -3 is added to the list *grants* of the reply.
+-- W2: waiters of the session that asks return to the queue if they were passed over, because the reply can reach them.
+-- Returns the place of the session in the queue, if it had one.
+local function stand_again()
+  local rank = redis.call('ZRANK', queue, session)
+  if not rank and redis.call('EXISTS', waiters) == 1 then -- defect: W2-stand-again
+    keep_queue()
+  end
+  return rank
+end
+
+-- W18: tells the first session that lives and can be notified to re-check in so many ms, when the cooling lease ends.
+-- If that is the session that asks, a fence of -3 is added to the list *grants* of the reply. The sessions before it
+-- keep their places: the re-check drops those that are dead, and passes over those that cannot be notified (W2).
 local function tell_when(grants, left_ms)
-  local head = redis.call('ZRANGE', queue, '0', '0')[1]
-  if head == session then
-    grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'later', -3, left_ms
-  elseif head then
-    notify(head, 'later', '-3', left_ms) -- defect: W18-told
+  for _, head in ipairs(redis.call('ZRANGE', queue, '0', MOST_LOOKED_AT - 1)) do
+    -- On a Cluster whose slot is being moved, another session's line can be on the other node: then it counts as alive.
+    if redis.pcall('EXISTS', base .. ':q:' .. head) ~= 0 then
+      if head == session then
+        grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'later', -3, left_ms
+        return
+      elseif subscribers(head) > 0 then
+        notify(head, 'later', '-3', left_ms) -- defect: W18-told
+        return
+      end
+    end
   end
 end
 
@@ -112,10 +129,7 @@ end
 -- writes has then refused that one. PUBLISH and NUMSUB, which the user's rights can forbid, are protected calls.
 -- *rank* is the place of the session in the queue, if known; or -1 if it is in the queue or has no waiters.
 local function hand_over(grants, rank)
-  rank = tonumber(rank) or redis.call('ZRANK', queue, session)
-  if not rank and redis.call('EXISTS', waiters) == 1 then -- defect: W2-stand-again
-    keep_queue() -- W2: waiters of this session that were passed over return, because the reply can reach them
-  end
+  rank = tonumber(rank) or stand_again()
   local head = rank == 0 and session or redis.call('ZRANGE', queue, '0', '0')[1] -- defect: W2-first
   local all_free_given = false
   while head and looked_at < MOST_LOOKED_AT do -- defect: W21-looked-at

@@ -5,6 +5,8 @@
 -- token if its acquire was sent twice, releases the lease like any other, and grants nothing that excludes it.
 -- Needs the names: holder, fence; queue, waiters for `hand_to_own_next`; and `numbers` and `address`.
 
+local fenced = true -- the holder's token is followed by its fencing token
+
 local function instant()
   return micros()
 end

@@ -16,7 +16,8 @@
 --          -3: later)
 -- uses     numbers, address, mutex, queue, hand_over
 local value = redis.call('GET', holder)
-local mine = value and (value == token or string.sub(value, 1, #token + 1) == token .. ' ') -- defect: P10-release
+-- defect: P10-release
+local mine = value and (value == token or fenced and string.sub(value, 1, #token + 1) == token .. ' ')
 local ended = 0
 local rank, left_ms
 if mine and (min_hold_ms or string.byte(value, -1) == 67) then
@@ -54,6 +55,7 @@ end
 -- slow path: W7: it is free, or it is known when it will be
 local reply = { ended }
 if left_ms then
+  stand_again()
   tell_when(reply, left_ms)
 else
   hand_over(reply, rank) -- defect: W7-release

@@ -44,6 +44,6 @@ redis.call('HSET', meta, PAUSE, terms, 'fence', newest_text, 'ttl', longest, COU
 keep(pause_ms) -- the keys may be new
 local left_ms = redis.call('ZSCORE', holders, PAUSE) - now_ms
 local reply = { left_ms }
-hand_over(reply) -- W2: it drops dead sessions, so that `tell_when` finds a live one
+hand_over(reply) -- W2: it drops dead sessions, and returns waiters of this one to the queue
 tell_when(reply, left_ms) -- W18 -- defect: W25-told
 return reply

@@ -1,0 +1,3 @@
+-- As for locks, but the keys hold the tokens alone.
+-- like     lock/renew_many
+-- uses     mutex, exact
