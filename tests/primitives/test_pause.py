@@ -147,3 +147,17 @@ async def test_a_pause_lasts_a_millisecond_to_a_day(client: Redis) -> None:
     assert await semaphore.pause(0.001) == 0.001
     assert await semaphore.pause(timedelta(days=1)) == 86_400
     assert await semaphore.resume()
+
+
+async def test_nothing_stays_in_use_after_pauses_among_holders_of_which_nothing_is_known(client: Redis) -> None:
+    semaphore = Semaphore(client, "scraper", 5)
+    first, second, third = [await semaphore.acquire() for _ in range(3)]
+    await client.delete("aiolocks:semaphore:{scraper}:meta")
+    assert await semaphore.try_acquire() is None
+    for ending in ([third], [first, second]):
+        await semaphore.pause(60)
+        for lease in ending:
+            await lease.release()
+        await semaphore.resume()
+    async with semaphore.hold(permits=5, timeout=0):
+        assert (await semaphore.statistics()).permits == 5

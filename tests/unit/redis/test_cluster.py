@@ -216,7 +216,7 @@ async def test_nodes_that_send_a_call_to_each_other_do_so_for_a_while_only() -> 
     nodes = Nodes(1, 2, does=lambda node, asked: MovedError(f"{slot_of(LOW)} {HOST}:{3 - node.port}"))
     async with router_of(nodes) as router:
         assert isinstance(await ask(router, LOW), NotNowError)
-        assert len(nodes[1].work) + len(nodes[2].work) == 6
+        assert len(nodes[1].work) + len(nodes[2].work) == 17
 
 
 @pytest.mark.parametrize("refusal", [TryAgainError("in part"), ClusterDownError("down")])

@@ -12,7 +12,7 @@ if current == chosen then
 elseif current ~= token then
   return 0
 end
-local left = math.max(redis.call('PTTL', holder), 1)
+local left = math.max(redis.call('PTTL', holder), 1) .. ''
 redis.call('PEXPIRE', holder, left) -- W9: this write is allowed at the memory limit, and then all are
 redis.call('SET', holder, chosen, 'PX', left)
 if buried_ms ~= '0' then -- equivalent: constant, Redis refuses to keep a key for 0 ms

@@ -45,7 +45,7 @@ local function grant(token, ttl_ms, share)
   end
   redis.call('HSET', meta, 'fence', newest_text, COUNTS, counts(), token, share .. ' ' .. newest_text) -- W21
   if life then
-    redis.call('PEXPIRE', holders, life)
+    redis.call('PEXPIRE', holders, life .. '')
   end
   if stale then
     redis.call('PEXPIRE', meta, idle_life(longest))
@@ -136,10 +136,10 @@ local function settle()
   local there = redis.call('ZCARD', holders)
   local again = members ~= there or not counted and (noted or there > 0) -- defect: W21-members
   if there == 0 then
+    clear() -- nothing is in use, whatever was counted for holders of which nothing was known
     if again then
       -- slow path: Redis removed the set when its last lease ended: the terms of its holders go with it.
       members, first_end, kept_until = 0, 0, 0 -- equivalent: 1 (second) + 1 (third), 0 and 1 are past
-      clear()
       redis.call('DEL', meta)
       if heaviest >= ALL_PERMITS then
         longest, heaviest = 0, 0 -- W25: a pause was the last

@@ -76,7 +76,7 @@ local function hand_to(head, line, entry, next_entry, token, ttl_ms, permits, po
   take_back(token)
   redis.call('ZADD', line, redis.call('ZSCORE', queue, head), entry) -- the session still has its place
   if life_left then
-    redis.call('PEXPIRE', line, life_left)
+    redis.call('PEXPIRE', line, life_left .. '')
   end
   return false
 end

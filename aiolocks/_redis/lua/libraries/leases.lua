@@ -41,7 +41,7 @@ local MINUTE_US = 60000000
 -- is pinned, the hash lives for 30 days at least. A `+` in front of `limit_text` pins it; an older version of these
 -- scripts reads the same number, but gives the hash a day, and drops the pin if it writes the limit.
 local function idle_life(ttl_ms)
-  return math.max(string.sub(limit_text or '', 1, 1) == '+' and 30 * DAY_MS or DAY_MS, 2 * ttl_ms)
+  return math.max(string.sub(limit_text or '', 1, 1) == '+' and 30 * DAY_MS or DAY_MS, 2 * ttl_ms) .. ''
 end
 
 local function is_live(token)
@@ -64,7 +64,7 @@ end
 -- The keys outlive the leases, and never lose time.
 local function keep(ttl_ms)
   -- W9: PEXPIRE is allowed at the memory limit, and after it so is every other write.
-  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), ttl_ms))
+  redis.call('PEXPIRE', holders, math.max(redis.call('PTTL', holders), ttl_ms) .. '')
   redis.call('PEXPIRE', meta, idle_life(math.max(longest, ttl_ms)))
 end
 

@@ -73,8 +73,8 @@ local function cool(value, hold_ms)
   if hold_ms and number > 0 and mark == '' then
     local left_ms = math.floor(math.min(number - micros(), 0) / 1000) + hold_ms
     if left_ms > 0 then
-      redis.call('PEXPIRE', holder, left_ms) -- W9: allowed at the memory limit, and then so is the next write
-      redis.call('SET', holder, value .. ' C', 'PX', left_ms) -- defect: W18-ends
+      redis.call('PEXPIRE', holder, left_ms .. '') -- W9: allowed at the memory limit, and then so is the next write
+      redis.call('SET', holder, value .. ' C', 'PX', left_ms .. '') -- defect: W18-ends
       return left_ms
     end
   end

@@ -9,7 +9,8 @@ local function micros()
   return text + 0, text
 end
 
--- Returns a number as text: Lua would print 1.79e+15. As an argument of a command it can stay a number of 17 digits.
+-- Returns a number as text: Lua would print 1.79e+15. For up to 14 digits `.. ''` is enough. A time is passed to a
+-- command as text, because Redis 7.2.0 to 7.2.4 writes a number such as 100000000 as 1e+08 (redis/redis#13113).
 local function digits(number)
   return string.format('%.0f', number)
 end

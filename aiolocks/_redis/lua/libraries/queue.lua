@@ -30,7 +30,7 @@ local function keep_queue(placed)
     needed = busy_ms
   end
   if redis.call('PTTL', queue) < needed then
-    redis.call('PEXPIRE', queue, needed + life_ms)
+    redis.call('PEXPIRE', queue, needed + life_ms .. '')
   end
   return busy_ms
 end

@@ -5,7 +5,7 @@
 -- W9: a first write that is allowed at the memory limit, and then all are. *left* is the TTL of the key in ms.
 local function keep_as_it_is(key, left)
   if left >= 0 then
-    redis.call('PEXPIRE', key, math.max(left, 1))
+    redis.call('PEXPIRE', key, math.max(left, 1) .. '')
   end
 end
 
@@ -13,7 +13,7 @@ end
 -- tombstones as they are. W9: it is written last, and may fail. It lives while the lease can, and a minute at least.
 local function keep_reason(key, token, left)
   if reason ~= '' then
-    redis.pcall('SET', key .. ':r:' .. token, 'R' .. reason, 'PX', math.max(left, 60000))
+    redis.pcall('SET', key .. ':r:' .. token, 'R' .. reason, 'PX', math.max(left, 60000) .. '')
   end
 end
 
@@ -71,7 +71,7 @@ local function revoke_some()
     answer[1] = 0
     for _, token in ipairs(meant) do
       drop(token) -- W9: this write frees memory, and then all are allowed
-      redis.pcall('SET', holders .. ':t:' .. token, 'R', 'PX', math.max(longest, tombstone_ms))
+      redis.pcall('SET', holders .. ':t:' .. token, 'R', 'PX', math.max(longest, tombstone_ms) .. '')
       keep_reason(holders, token, longest)
     end
   elseif meant[1] then

@@ -96,5 +96,5 @@ end
 local function declare_limit(limit, pin)
   limit_in_force, described, limit_text = tonumber(limit), true, (pin and '+' or '') .. limit
   redis.call('HSET', meta, 'limit', limit_text)
-  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), idle_life(longest)))
+  redis.call('PEXPIRE', meta, math.max(redis.call('PTTL', meta), idle_life(longest)) .. '')
 end

@@ -22,7 +22,7 @@ elseif owner ~= offered or mark ~= 'O' then -- defect: W17-offered
   return 0
 end
 last_fence() -- W9: a key of another type fails before anything is changed
-local lasts = math.max(redis.call('PTTL', holder), ttl_ms)
+local lasts = math.max(redis.call('PTTL', holder), ttl_ms) .. ''
 redis.call('PEXPIRE', holder, lasts) -- W9: this write is allowed at the memory limit, and then all are
 -- W27: so `touch` and `drop` leave the other names of the lease to the adopter.
 redis.pcall('SET', holder .. ':t:' .. offered, 'A', 'PX', lasts) -- defect: W27-adopter

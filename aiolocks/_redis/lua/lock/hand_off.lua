@@ -15,7 +15,7 @@ elseif owner ~= token or mark ~= '' then
   -- slow path
   return owner == token and mark == 'R' and reason_of(holder, token, -1) or 0
 end
-local lasts = math.max(redis.call('PTTL', holder), ttl_ms)
+local lasts = math.max(redis.call('PTTL', holder), ttl_ms) .. ''
 redis.call('PEXPIRE', holder, lasts) -- W9: this write is allowed at the memory limit, and then all are
 redis.call('SET', holder, offered .. ' ' .. digits(number) .. ' O', 'PX', lasts)
 if tombstone_ms ~= '0' then

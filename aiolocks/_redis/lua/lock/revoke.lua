@@ -28,7 +28,7 @@ if value and is_meant(number) then
   if force or (unused and tombstone_ms == '0') then
     redis.call('DEL', holder) -- W9: this write frees memory, and then all are allowed
     if force then
-      redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms))
+      redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms) .. '')
       keep_reason(holder, owner, left)
     end
     left, value = 0, nil

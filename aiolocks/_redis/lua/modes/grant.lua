@@ -47,10 +47,10 @@ then
   redis.call('ZADD', holders, 'GT', ends, token)
   redis.call('HSET', meta, 'fence', text, 'held', numbers .. DOTS, token, mode .. ' ' .. text)
   if life then
-    redis.call('PEXPIRE', holders, life)
+    redis.call('PEXPIRE', holders, life .. '')
   end
   if now_us - now_us % MINUTE_US > newest then
-    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest))
+    redis.call('PEXPIRE', meta, math.max(DAY_MS, 2 * longest) .. '')
   end
   return now_us
 end

@@ -17,7 +17,7 @@ for _, one in ipairs(meant) do
   if value and one == own and (tombstone_ms ~= '0' or mark == 'C') then -- or it is cooling
     redis.call('DEL', holder) -- W9: this write frees memory, and then all are allowed
     if tombstone_ms ~= '0' then
-      redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms))
+      redis.pcall('SET', holder .. ':t:' .. owner, 'R', 'PX', math.max(left, tombstone_ms) .. '')
       keep_reason(holder, owner, left)
     end
     return { '', 0, 0 }

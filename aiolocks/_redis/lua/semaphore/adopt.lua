@@ -33,6 +33,6 @@ keep(lasts) -- W9: this write is allowed at the memory limit, and then all are
 grant(token, lasts, share)
 drop(offered)
 -- W27: so `touch` and `drop` leave the other names of the lease to the adopter.
-redis.pcall('SET', holders .. ':t:' .. offered, 'A', 'PX', lasts) -- defect: W27-adopter
+redis.pcall('SET', holders .. ':t:' .. offered, 'A', 'PX', lasts .. '') -- defect: W27-adopter
 note()
 return newest

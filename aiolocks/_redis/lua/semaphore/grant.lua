@@ -50,7 +50,7 @@ then
     token, permits .. ' ' .. text
   )
   if life then
-    redis.call('PEXPIRE', holders, life)
+    redis.call('PEXPIRE', holders, life .. '')
   end
   if now_us - now_us % MINUTE_US > newest then
     redis.call('PEXPIRE', meta, idle_life(longest))
