@@ -1,5 +1,6 @@
 """What holds for all of the command line: help, completion, what it imports, and that it repeats no password."""
 
+import asyncio
 import json
 import os
 import shlex
@@ -16,11 +17,13 @@ import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 
 import aiolocks
+from aiolocks import LockManager
 from aiolocks.cli import main
 from aiolocks.cli._connect import reason
 from tests.support.cases import one_by_one
 from tests.support.servers import RedisServer
-from tests.surface.commands import Capsys
+from tests.surface.commands import Capsys, Command, running
+from tests.surface.test_run import result
 
 pytestmark = pytest.mark.rest
 
@@ -46,6 +49,9 @@ nothing redis://:s3same@host
 redis://:s3same@host
 ls a redis://user:s3same@host
 ls --kind rediss://:s3same@host
+nothing "redis://:it's s3same@host"
+ls a 'redis://:a "s3same@host'
+show x --limit "redis://host?password=it's s3same"
 show x --limit=redis://:s3same@host?password=s3same
 doctor --ttl 0.01
 doctor --ttl x
@@ -89,6 +95,36 @@ def test_wrong_usage_ends_with_2_and_shows_no_password(line: str, capsys: Capsys
     assert (status, captured.out) == (2, "")
     assert "aiolocks" in captured.err
     assert "s3same" not in captured.err
+
+
+PASSED_ON = ("show --json {}", "resize --json {} 2", "pause --json {} 1", "resume --json {}")
+WITH_A_NAME = (
+    "ls {}", "watch --once {}", "show {}", "release {}", "release --json {}", "release --dry-run --kind lock {}",
+    "resume {}", "resize {} 2", "pause {} 1", "resume {}",
+)  # fmt: skip
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.parametrize("name", ["redis://:it's \"a s3same@host", "redis://host?password=it's s3same"])
+async def test_a_url_in_place_of_a_name_shows_no_password(
+    name: str, locks: LockManager, own_server: RedisServer, command: Command
+) -> None:
+    """JSON has the exact name of what is on the server, for the script that passes it on."""
+    for words in ("show --json {}", "resume --json {}", *WITH_A_NAME):
+        said = await command(*(word.format(name) for word in words.split()))
+        assert "s3same" not in said.out + said.err, words
+    async with locks.lock(name), locks.rlock(name):
+        for words in WITH_A_NAME:
+            said = await command(*(word.format(name) for word in words.split()))
+            assert "…" in said.out + said.err, words
+            assert "s3same" not in said.out + said.err, words
+        for words in PASSED_ON:
+            assert json.dumps(name) in (await command(*(word.format(name) for word in words.split()))).out, words
+        for arguments in ((name, "--wait", "0", "--", "true"), ("free", "--", name)):
+            with running(own_server.tcp_url, *arguments) as process:
+                status, _, errors = await asyncio.to_thread(result, process)
+            assert (status, "…" in errors, "s3same" in errors) == (75 if "true" in arguments else 127, True, False)
 
 
 COMMANDS = {

@@ -22,6 +22,7 @@ from ..._core.timing import DRIFT, PRECISION, margin
 from ..._engine.lease import Lease, state_of
 from ..._engine.lease_state import LeaseState
 from ..._manager import LockManager
+from .._arguments import masked
 from .._connect import manager_of, place_of, reason, trouble
 from ._child import Child
 
@@ -63,10 +64,10 @@ def _unable(program: str) -> int | None:
     if shutil.which(program) is not None:
         return None
     if os.path.dirname(program) and os.path.exists(program):
-        _say(f"{program}: cannot be executed")
+        _say(f"{masked(program)}: cannot be executed")
         return _CANNOT_RUN
     line = "; for a line of the shell, write -- sh -c 'LINE'" if len(program.split()) > 1 else ""
-    _say(f"{program}: command not found{line}")
+    _say(f"{masked(program)}: command not found{line}")
     return _NOT_FOUND
 
 
@@ -84,7 +85,7 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
                         else "its queue has no room" if isinstance(busy, QueueFullError)
                         else f"not acquired within {arguments.wait:g} s"
                     )  # fmt: skip
-                    _say(f"{arguments.name!r} is held by another caller: {why}")
+                    _say(f"{masked(arguments.name)!r} is held by another caller: {why}")
                 return int(arguments.busy_exit)
             except (RedisError, OSError) as error:
                 _say(f"cannot use Redis at {place}: {await trouble(error, url)}")
@@ -133,10 +134,10 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
     try:
         child = Child(arguments.words, _environment(lease), lambda: lease.held or not stops)
     except FileNotFoundError:  # its interpreter is missing, for example
-        _say(f"{arguments.words[0]}: cannot be found")
+        _say(f"{masked(arguments.words[0])}: cannot be found")
         return _NOT_FOUND
     except OSError as error:
-        _say(f"{arguments.words[0]}: {error.strerror}")
+        _say(f"{masked(arguments.words[0])}: {error.strerror}")
         return _CANNOT_RUN
     signals.child = child
     lost = asyncio.ensure_future(lease.wait_lost())
@@ -145,7 +146,8 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if lease.lost:
             state = state_of(lease)
-            _say(f"{arguments.name!r}: {state.validity.reason}; the command {'is stopped' if stops else 'goes on'}")
+            goes = "is stopped" if stops else "goes on"
+            _say(f"{masked(arguments.name)!r}: {state.validity.reason}; the command {goes}")
             if stops:
                 await _stop(child, state)
                 return _LOST
@@ -174,11 +176,11 @@ async def _let_go(arguments: argparse.Namespace, lease: Lease, status: int, url:
     try:
         ended = await lease.release()
     except (RedisError, OSError) as error:
-        _say(f"{arguments.name!r} ends with its ttl, as its release was not confirmed: {reason(error, url)}")
+        _say(f"{masked(arguments.name)!r} ends with its ttl, as its release was not confirmed: {reason(error, url)}")
         return status
     if ended or status == _LOST or arguments.on_lost == "warn":
         return status
-    _say(f"{arguments.name!r}: the lease was lost before the command had ended")
+    _say(f"{masked(arguments.name)!r}: the lease was lost before the command had ended")
     return _LOST
 
 
@@ -200,7 +202,7 @@ class _Saying(logging.Handler):
     """Prints the log lines of an election."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _say(record.getMessage())
+        _say(masked(record.getMessage()))
 
 
 @final
