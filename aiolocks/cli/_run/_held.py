@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, final
 
 from redis.exceptions import RedisError
 
+from ..._core import interrupts
 from ..._core.errors import AcquireTimeoutError, QueueFullError
 from ..._core.options import LeaseOptions
 from ..._core.timing import DRIFT, PRECISION, margin
@@ -24,7 +25,7 @@ from ..._engine.lease_state import LeaseState
 from ..._manager import LockManager
 from .._arguments import masked
 from .._connect import manager_of, place_of, reason, trouble
-from ._child import Child
+from ._child import Child, interrupted
 
 T = TypeVar("T")
 
@@ -56,7 +57,14 @@ def run(arguments: argparse.Namespace, url: str) -> int:
     logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # `_say` reports the loss in one line
     place = place_of(url)
     status = _unable(arguments.words[0])
-    return asyncio.run(_run(arguments, url, place)) if status is None else status
+    if status is None:
+        signals = _Signals()
+        status = asyncio.run(_run(arguments, url, place, signals))
+        if status == _SIGNALLED + signal.SIGINT and signals.interrupted is not None:
+            interrupts.end_at_once()
+            # Ends this process, unless SIGINT is ignored, as by nohup and by the first process of a container.
+            os.kill(signals.interrupted, signal.SIGINT)
+    return status
 
 
 def _unable(program: str) -> int | None:
@@ -71,8 +79,8 @@ def _unable(program: str) -> int | None:
     return _NOT_FOUND
 
 
-async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
-    with _Signals() as signals:
+async def _run(arguments: argparse.Namespace, url: str, place: str, signals: "_Signals") -> int:
+    with signals:
         async with manager_of(url) as locks:
             try:
                 if arguments.again:
@@ -152,6 +160,8 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
                 await _stop(child, state)
                 return _LOST
         status = await child.ended
+        if status == -signal.SIGINT:
+            signals.interrupted = child.interrupted()
         return status if status >= 0 else _SIGNALLED - status
     finally:
         lost.cancel()
@@ -217,6 +227,8 @@ class _Signals:
         self.ended_by = 0
         self.asked_to_end = False
         """Whether a signal was passed on that usually ends a command."""
+        self.interrupted: int | None = None
+        """The processes that must die of SIGINT, as `os.kill` takes them: Ctrl-C ended the command or the waiting."""
         self._waiting: asyncio.Future[Any] | None = None
         self._caught: list[int] = []
 
@@ -252,6 +264,7 @@ class _Signals:
             self.asked_to_end |= number in _ENDING and number != signal.SIGHUP  # which tells many programs to reload
         elif number in _ENDING:
             self.ended_by = number
+            self.interrupted = interrupted() if number == signal.SIGINT else None
             if self._waiting is not None:
                 self._waiting.cancel()
 
