@@ -52,10 +52,19 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 
 def url_of(arguments: argparse.Namespace) -> str:
-    """Return the URL of the arguments, or else of the environment."""
-    if arguments.url is not None:  # an empty URL, from an unset shell variable, is an error
+    """Return the URL of the arguments, or else of the environment.
+
+    An empty URL, from an unset shell variable, is an error: hosts that each have a Redis would not exclude each other.
+
+    Raises:
+        Unusable: The variable is empty.
+    """
+    if arguments.url is not None:
         return str(arguments.url)
-    return os.environ.get(URL_VARIABLE) or "redis://localhost"
+    url = os.environ.get(URL_VARIABLE, "redis://localhost")
+    if not url:
+        raise Unusable(f"{URL_VARIABLE} is empty; set it to the URL of your Redis, or unset it for redis://localhost")
+    return url
 
 
 def add_prefix(parser: argparse.ArgumentParser) -> None:
