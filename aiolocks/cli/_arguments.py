@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._core.keys import check_name, check_prefix
 from .._core.options import MAX_NOTE, check_ttl
+from .._core.values import printable
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction["Parser"]
 
 URL_VARIABLE = "AIOLOCKS_URL"
 
-_CREDENTIALS = re.compile(r"(://)[^\s'\"]*@|(password=)[^\s&#]+")
+_CREDENTIALS = re.compile(r"(?s)(?<=://)(?:(?!password=).)*(?=@)|(?<=password=).+")
+"""Credentials in a text. A password may contain any character, so it extends to the last @ or, as an option, to the end
+of the text."""
 
 
 class Unusable(Exception):
@@ -25,7 +28,17 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors show no credentials: an argument in the wrong place may be a URL."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(_CREDENTIALS.sub(lambda found: f"{found[1]}…@" if found[1] else f"{found[2]}…", message))
+        super().error(masked(message))
+
+
+def masked(text: str) -> str:
+    """Return *text* without the credentials of a URL (P14)."""
+    return _CREDENTIALS.sub("…", text)
+
+
+def shown(text: str) -> str:
+    """Return a name, pattern or prefix in the form for people: an argument in the wrong place may be a URL."""
+    return masked(printable(text))
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +52,19 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 
 def url_of(arguments: argparse.Namespace) -> str:
-    """Return the URL of the arguments, or else of the environment."""
-    if arguments.url is not None:  # an empty URL, from an unset shell variable, is an error
+    """Return the URL of the arguments, or else of the environment.
+
+    An empty URL, from an unset shell variable, is an error: hosts that each have a Redis would not exclude each other.
+
+    Raises:
+        Unusable: The variable is empty.
+    """
+    if arguments.url is not None:
         return str(arguments.url)
-    return os.environ.get(URL_VARIABLE) or "redis://localhost"
+    url = os.environ.get(URL_VARIABLE, "redis://localhost")
+    if not url:
+        raise Unusable(f"{URL_VARIABLE} is empty; set it to the URL of your Redis, or unset it for redis://localhost")
+    return url
 
 
 def add_prefix(parser: argparse.ArgumentParser) -> None:

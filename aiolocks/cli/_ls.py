@@ -88,9 +88,9 @@ async def _list(arguments: argparse.Namespace) -> int:
         print(f"aiolocks ls: {away}: the names there are not listed", file=sys.stderr)
         return 2
     if lead == first and not arguments.json:
-        names = "" if arguments.pattern == "*" else f", names {printable(arguments.pattern)}"
+        names = "" if arguments.pattern == "*" else f", names {_arguments.shown(arguments.pattern)}"
         kind = f", kind {arguments.kind}" if arguments.kind else ""
-        where = f"at {place_of(url)} (prefix {printable(arguments.prefix)}{names}{kind})"
+        where = f"at {place_of(url)} (prefix {_arguments.shown(arguments.prefix)}{names}{kind})"
         print(f"aiolocks ls: nothing is held or awaited {where}", file=sys.stderr)
     return 0
 
@@ -100,7 +100,7 @@ def line(name: _names.Name) -> str:
     said = note(name)
     return (
         f"{name.kind:9} {duration(name.seconds):>7} {duration(name.remaining):>7} {waiting(name):>7}  "
-        f"{fitted(by(name), 32)} {printable(name.name)}{'  ' if said else ''}{said}"
+        f"{fitted(by(name), 32)} {_arguments.shown(name.name)}{'  ' if said else ''}{said}"
     )
 
 
@@ -165,7 +165,7 @@ def _show(arguments: argparse.Namespace) -> int:
         for name in found:
             print(*lines(name), sep="\n")
         if not found:
-            print(f"{printable(arguments.name)} is neither held nor awaited")
+            print(f"{_arguments.shown(arguments.name)} is neither held nor awaited")
     return 0 if found else 1
 
 
@@ -182,14 +182,14 @@ def lines(name: _names.Name) -> list[str]:
     rate = name.kind == "rate"  # it has no holders
     used = f"{name.permits}{'+' if name.held > len(name.holders) else ''} starts used" if rate else f"{name.held} held"
     paused = f", paused for {duration(name.paused)}" if name.paused else ""
-    shown = [f"{name.kind} {printable(name.name)}: {used}, {at_least}{name.waiting} waiting{limit}{paused}"]
+    shown = [f"{name.kind} {_arguments.shown(name.name)}: {used}, {at_least}{name.waiting} waiting{limit}{paused}"]
     shown += [
         f"  held    {duration(one.seconds):>7}, {duration(one.remaining):>7} left  {_share(name, one)}"
         f"{printable(one.called)}  fencing token {one.fencing_token}{_noted(one)}"
         for one in (() if rate else name.holders)
     ]
     if any(one.state == _names.ORPHANED for one in name.holders):
-        shown.append(f"  {ENDLESS}: free it with aiolocks release {shlex.quote(printable(name.name))} --force")
+        shown.append(f"  {ENDLESS}: free it with aiolocks release {shlex.quote(_arguments.shown(name.name))} --force")
     if name.held > len(name.holders) and not rate:
         shown.append(f"  and {name.held - len(name.holders)} more")
     shown += [

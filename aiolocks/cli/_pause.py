@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis.exceptions import RedisError
 
 from .._core.options import check_pause
-from .._core.values import printable
 from .._primitives.semaphore import Semaphore
 from .._rate_limiter import RateLimiter
 from . import _arguments, _names
@@ -62,18 +61,20 @@ async def _pause(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"kind": before.kind, "name": before.name, "paused": round(left, 3)}, indent=2))
     else:
-        print(f"{before.kind} {printable(before.name)}: paused for {duration(left)}")
+        print(f"{before.kind} {_arguments.shown(before.name)}: paused for {duration(left)}")
     return 0
 
 
 async def _resume(arguments: argparse.Namespace) -> int:
     before, ended = await _ask(arguments, lambda paused: paused.resume())
     if arguments.json:
-        report = {"kind": before.kind, "name": before.name, "resumed": ended, "before": round(before.paused, 3)}
+        # JSON has the exact name of what is on the server; another name may be a URL in the wrong place.
+        name = before.name if before.limit or before.in_use else _arguments.masked(before.name)
+        report = {"kind": before.kind, "name": name, "resumed": ended, "before": round(before.paused, 3)}
         print(json.dumps(report, indent=2))
     else:
         told = f"resumed; its pause had {duration(before.paused)} left" if ended else "it is not paused"
-        print(f"{before.kind} {printable(before.name)}: {told}")
+        print(f"{before.kind} {_arguments.shown(before.name)}: {told}")
     return 0 if ended else 1
 
 
@@ -99,5 +100,6 @@ async def _known(arguments: argparse.Namespace, url: str) -> _names.Name:
     found = [(await _names.named(url, arguments.prefix, arguments.name, kind))[0] for kind in kinds]
     known = [name for name in found if name.limit or name.in_use]
     if len(known) > 1:
-        raise Unusable(f"{arguments.name!r} is of several kinds ({', '.join(kinds)}): say which by --kind")
+        name = _arguments.masked(arguments.name)
+        raise Unusable(f"{name!r} is of several kinds ({', '.join(kinds)}): say which by --kind")
     return (known or found)[0]

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from .._core.errors import AcquireTimeoutError
 from .._core.kinds import KINDS, Kind
-from .._core.values import Holder, printable
+from .._core.values import Holder
 from .._manager import LockManager
 from . import _arguments, _names
 from ._arguments import Unusable
@@ -73,7 +73,7 @@ async def _release(arguments: argparse.Namespace) -> int:
     url = _arguments.url_of(arguments)
     found = await _held(arguments, url)
     if found is None:
-        return _report(arguments, [], 0.0, f"{printable(arguments.name)} is not held", 1)
+        return _report(arguments, [], 0.0, f"{_arguments.shown(arguments.name)} is not held", 1)
     if not arguments.json:
         print(*lines(found), sep="\n")
     [kind] = (kind for kind in KINDS if kind.name == found.kind)
@@ -99,7 +99,7 @@ async def _release(arguments: argparse.Namespace) -> int:
             text = f"still held after {arguments.timeout:g} s; it is not renewed any more"
             return _report(arguments, [], time.monotonic() - began, text, 1)
         except RuntimeError as error:
-            return _report(arguments, [], time.monotonic() - began, str(error), 1)
+            return _report(arguments, [], time.monotonic() - began, _arguments.masked(str(error)), 1)
         except (RedisError, OSError) as error:
             raise Unusable(f"Redis at {place_of(url)} cannot be used: {reason(error, url)}") from None
     took = time.monotonic() - began
@@ -115,7 +115,7 @@ async def _held(arguments: argparse.Namespace, url: str) -> _names.Name | None:
     held = [name for name in names if name.held]
     if len(held) > 1:
         kinds = ", ".join(name.kind for name in held)
-        raise Unusable(f"{arguments.name!r} is held as several kinds ({kinds}): say which by --kind")
+        raise Unusable(f"{_arguments.masked(arguments.name)!r} is held as several kinds ({kinds}): say which by --kind")
     return held[0] if held else None
 
 

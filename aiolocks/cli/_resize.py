@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from .._core.values import printable
 from . import _arguments, _names
 from ._arguments import Unusable
 from ._connect import manager_of, place_of, reason
@@ -65,5 +64,5 @@ async def _resize(arguments: argparse.Namespace) -> int:
     else:
         was = "there was none" if before.limit is None else f"it was {before.limit}"
         shown = f"{arguments.limit}{' (pinned)' if pinned else ''}"
-        print(f"semaphore {printable(arguments.name)}: the limit is {shown}; {was}")
+        print(f"semaphore {_arguments.shown(arguments.name)}: the limit is {shown}; {was}")
     return 0

@@ -1,7 +1,9 @@
 """What holds for all of the command line: help, completion, what it imports, and that it repeats no password."""
 
+import asyncio
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -16,11 +18,13 @@ import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 
 import aiolocks
+from aiolocks import LockManager
 from aiolocks.cli import main
 from aiolocks.cli._connect import reason
 from tests.support.cases import one_by_one
 from tests.support.servers import RedisServer
-from tests.surface.commands import Capsys
+from tests.surface.commands import Capsys, Command, running
+from tests.surface.test_run import result
 
 pytestmark = pytest.mark.rest
 
@@ -42,44 +46,20 @@ def test_without_a_command_there_is_help(capsys: Capsys) -> None:
 
 
 WRONG_USAGE = """
-nothing redis://:s3same@host
-redis://:s3same@host
-ls a redis://user:s3same@host
-ls --kind rediss://:s3same@host
-show x --limit=redis://:s3same@host?password=s3same
-doctor --ttl 0.01
-doctor --ttl x
-doctor --ttl nan
-doctor --prefix {
-demo extra
-resize scraper 0
-resize scraper -1
-resize scraper 1.5
-resize scraper 1000000001
-resize scraper 2 --pin --unpin
-resize scraper
-pause scraper
-pause scraper 0
-pause scraper 86401
-pause scraper soon
-resume
-bench --seconds 0
-bench --tasks 1001
-run name --url memory:// -- true
-run name --url http://:s3same@host -- true
-run name --ttl 0.01 -- true
-run name --wait -1 -- true
-run name --limit 0 -- true
-run name --busy-exit 256 -- true
-run name --max-waiting -1 -- true
-run name --prefix { -- true
-run '' -- true
-run name redis://:s3same@host -- true
+nothing redis://:s3same@host; redis://:s3same@host; ls a redis://user:s3same@host; ls --kind rediss://:s3same@host
+nothing "redis://:it's s3same@host"; ls a 'redis://:a "s3same@host'; show x --limit "redis://host?password=it's s3same"
+show x --limit=redis://:s3same@host?password=s3same; doctor --ttl 0.01; doctor --ttl x; doctor --ttl nan
+doctor --prefix {; demo extra; resize scraper 0; resize scraper -1; resize scraper 1.5; resize scraper 1000000001
+resize scraper 2 --pin --unpin; resize scraper; pause scraper; pause scraper 0; pause scraper 86401; pause scraper soon
+resume; bench --seconds 0; bench --tasks 1001; run name --url memory:// -- true
+run name --url http://:s3same@host -- true; run name --ttl 0.01 -- true; run name --wait -1 -- true
+run name --limit 0 -- true; run name --busy-exit 256 -- true; run name --max-waiting -1 -- true
+run name --prefix { -- true; run '' -- true; run name redis://:s3same@host -- true
 """
 
 
 @pytest.mark.smoke
-@one_by_one("line", filter(None, WRONG_USAGE.splitlines()))
+@one_by_one("line", re.split("; |\n", WRONG_USAGE.strip()))
 def test_wrong_usage_ends_with_2_and_shows_no_password(line: str, capsys: Capsys) -> None:
     try:
         status: object = main(shlex.split(line))
@@ -89,6 +69,33 @@ def test_wrong_usage_ends_with_2_and_shows_no_password(line: str, capsys: Capsys
     assert (status, captured.out) == (2, "")
     assert "aiolocks" in captured.err
     assert "s3same" not in captured.err
+
+
+READING = "ls {}; watch --once {}; show {}; release {}; release --json {}; release --dry-run --kind lock {}; resume {}"
+CHANGING, JSON = "resize {} 2; pause {} 1; resume {}", "show --json {}; resize --json {} 2; resume --json {}"
+
+
+@pytest.mark.redis
+@pytest.mark.leaves_residue
+@pytest.mark.parametrize("name", ["redis://:it's \"a s3same@host", "redis://host?password=it's s3same"])
+async def test_a_url_in_place_of_a_name_shows_no_password(
+    name: str, locks: LockManager, own_server: RedisServer, command: Command
+) -> None:
+    """JSON has the exact name of what is on the server, for the script that passes it on."""
+
+    async def told(commands: str) -> list[str]:
+        each = [[word.format(name) for word in line.split()] for line in commands.split("; ")]
+        return [said.out + said.err for said in [await command(*words) for words in each]]
+
+    assert "s3same" not in "".join(await told(f"{READING}; show --json {{}}; resume --json {{}}"))
+    async with locks.lock(name), locks.rlock(name):
+        texts = await told(f"{READING}; {CHANGING}")
+        assert [("…" in text, "s3same" in text) for text in texts] == [(True, False)] * len(texts)
+        assert all(json.dumps(name) in text for text in await told(JSON))
+        for status, *arguments in ((75, name, "--wait", "0", "--", "true"), (127, "free", "--", name)):
+            with running(own_server.tcp_url, *map(str, arguments)) as process:
+                ended, _, text = await asyncio.to_thread(result, process)
+            assert (ended, "…" in text, "s3same" in text) == (status, True, False)
 
 
 COMMANDS = {
@@ -104,11 +111,8 @@ def test_an_error_by_a_password_says_where_to_give_it(
     """It runs, so that "start it" would be no help."""
     place = f"127.0.0.1:{servers(options={'requirepass': 's3same'}).port}"
     where = "in AIOLOCKS_URL or --url, as redis://USER:PASSWORD@HOST\n"
-    for credentials, says in (
-        ("", "asks for a password: give it"),
-        (":wr0ng@", "refuses this user or password: correct it"),
-        ("app:wr0ng@", "refuses this user or password: correct it"),
-    ):
+    wrong = "refuses this user or password: correct it"
+    for credentials, says in (("", "asks for a password: give it"), (":wr0ng@", wrong), ("app:wr0ng@", wrong)):
         monkeypatch.setenv("AIOLOCKS_URL", f"redis://{credentials}{place}")
         for command, status in COMMANDS.items():
             assert main(command.split()) == status
@@ -245,7 +249,7 @@ def test_bench_measures_free_and_contended_locks_and_leaves_nothing(own_server: 
     for one in told["figures"]:
         assert one["pairs_per_second"] > 10
         assert 0 < one["median_s"] <= one["p99_s"]
-    assert main(arguments) == 0
+    assert main([*arguments[:4], "1e-7", *arguments[5:]]) == 0  # one turn at least
     printed = capsys.readouterr().out
     assert "one lock, 10 waiting" in printed
     assert max(map(len, printed.splitlines())) <= 80

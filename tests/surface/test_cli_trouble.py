@@ -161,9 +161,17 @@ async def test_a_lease_without_end_is_null_in_json(locks: LockManager, command: 
 
 
 @pytest.mark.smoke
-def test_an_empty_url_is_not_the_default_and_memory_has_nothing_to_list(capsys: Capsys) -> None:
+def test_an_empty_url_is_not_the_default_and_memory_has_nothing_to_list(
+    capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts with a Redis of their own at the default would not exclude each other."""
     assert main(["ls", "--url", ""]) == 2
     assert "is not valid" in capsys.readouterr().err
+    monkeypatch.setenv("AIOLOCKS_URL", "")
+    for command in (*COMMANDS[:-1], RUN):
+        assert main(command.split()) == 2
+        says = "AIOLOCKS_URL is empty; set it to the URL of your Redis, or unset it for redis://localhost\n"
+        assert capsys.readouterr() == ("", f"aiolocks {command.split()[0]}: {says}")
     for command in ("ls", "show x"):
         status, said = ended(command, "memory://", capsys)
         assert (status, said.count("\n")) == (2, 1)

@@ -211,15 +211,10 @@ def test_the_url_of_one_node_of_a_cluster_is_refused_and_the_clusters_is_named(
     assert printed.out == ""
 
 
-@pytest.mark.parametrize(
-    ("sessions", "waiters", "in_ls", "heading", "listed", "more"),
-    [
-        (1, 3000, "3000", "3000 waiting", 1000, "and 2000 more"),
-        (150, 2, "300", "300 waiting", 300, ""),
-        (600, 1, "500+", "at least 500 waiting", 500, ""),
-    ],
-    ids=["one session", "many sessions", "too many sessions"],
-)
+@pytest.mark.parametrize(("sessions", "waiters", "in_ls", "heading", "listed", "more"), [
+    (1, 3000, "3000", "3000 waiting", 1000, "and 2000 more"), (150, 2, "300", "300 waiting", 300, ""),
+    (600, 1, "500+", "at least 500 waiting", 500, ""),
+], ids=["one session", "many sessions", "too many sessions"])  # fmt: skip
 async def test_all_waiters_are_counted_or_the_count_is_called_a_lower_bound(
     sessions: int, waiters: int, in_ls: str, heading: str, listed: int, more: str, redis: Redis, redis_url: str,
     capsys: Capsys,

@@ -51,17 +51,15 @@ def has_parents(met: Any) -> bool:
 
 STREAM = "to take over the stream of a connection that redis-py has opened"
 EXPECTED: dict[tuple[str, str, str], dict[str, Callable[[Any], object]]] = {
-    ("Python", "_redis/connection.py", STREAM): {
-        "StreamReader._buffer": lambda met: bytes(met.connection._reader._buffer) == b""
-    },
+    ("Python", "_redis/connection.py", STREAM):
+        {"StreamReader._buffer": lambda met: bytes(met.connection._reader._buffer) == b""},
     ("redis", "_redis/connection.py", STREAM): {
         "Connection._writer": lambda met: has("transport")(met.connection._writer),
         "Connection._reader": lambda met: has("_buffer")(met.connection._reader),
         "Connection._parser": lambda met: callable(met.connection._parser.parse_error),
     },
-    ("fakeredis", "_redis/connection.py", "to end a link to the in-memory server"): {
-        "FakeConnection._sock": lambda met: has("_sock")(met.in_memory)
-    },
+    ("fakeredis", "_redis/connection.py", "to end a link to the in-memory server"):
+        {"FakeConnection._sock": lambda met: has("_sock")(met.in_memory)},
     ("Python", "_engine/cancellation.py", "to find the task that a cancellation reaches in the end"): {
         "Task._must_cancel": lambda met: met.task._must_cancel is False,
         "Task._fut_waiter": lambda met: met.task._fut_waiter is met.gathering,
@@ -77,35 +75,29 @@ EXPECTED: dict[tuple[str, str, str], dict[str, Callable[[Any], object]]] = {
         "Task._log_destroy_pending": lambda met: met.task._log_destroy_pending is True,
         "BaseEventLoop._asyncgens_shutdown_called": lambda met: met.loop._asyncgens_shutdown_called is False,
     },
-    ("Python", "_core/hints.py", "to mark coroutine functions before 3.12"): {
-        "asyncio.coroutines._is_coroutine": lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines)
-    },
+    ("Python", "_core/hints.py", "to mark coroutine functions before 3.12"):
+        {"asyncio.coroutines._is_coroutine": lambda _: NEW_PYTHON or has("_is_coroutine")(asyncio.coroutines)},
     ("Python", "testing/_clock.py", "to move the time of a loop in a user's test"): {
         "BaseEventLoop._scheduled": lambda met: isinstance(met.loop._scheduled, list),
         "BaseEventLoop._ready": lambda met: len(met.loop._ready) >= 0,
         "BaseEventLoop._clock_resolution": lambda met: met.loop._clock_resolution > 0,
         "asyncio._get_running_loop": lambda met: asyncio._get_running_loop() is met.loop,
     },
-    ("Python", "cli/_arguments.py", "as a type"): {
-        "argparse._SubParsersAction": lambda _: has("_SubParsersAction")(argparse)
-    },
+    ("Python", "cli/_arguments.py", "as a type"):
+        {"argparse._SubParsersAction": lambda _: has("_SubParsersAction")(argparse)},
     ("Python", "cli/_completion.py", "to print the completion of a shell"): {
         "ArgumentParser._actions": lambda _: has("_actions")(argparse.ArgumentParser()),
         "Action._get_subactions": lambda _: has("_get_subactions")(argparse.ArgumentParser().add_subparsers()),
     },
-    ("redis", "_redis/clients.py", "for its Encoder"): {
-        "redis._parsers": lambda _: has("Encoder")(importlib.import_module("redis._parsers"))
-    },
-    ("redis", "_engine/guard.py", "for its BaseParser"): {
-        "redis._parsers.base": lambda _: importlib.import_module("redis._parsers.base").BaseParser.parse_error
-    },
-    ("redis", "_redis/sentinel.py", "to connect to the host that a user demands"): {
-        "SentinelManager._force_master_ip": lambda _: OLD_REDIS_PY or has("_force_master_ip")(a_sentinel())
-    },
-    ("aiohttp", "aiohttp.py", "to see that a request is a WebSocket"): {
-        "RequestHandler._payload_parser": lambda _: "_payload_parser" in RequestHandler.__slots__
-    },
-}
+    ("redis", "_redis/clients.py", "for its Encoder"):
+        {"redis._parsers": lambda _: has("Encoder")(importlib.import_module("redis._parsers"))},
+    ("redis", "_engine/guard.py", "for its BaseParser"):
+        {"redis._parsers.base": lambda _: importlib.import_module("redis._parsers.base").BaseParser.parse_error},
+    ("redis", "_redis/sentinel.py", "to connect to the host that a user demands"):
+        {"SentinelManager._force_master_ip": lambda _: OLD_REDIS_PY or has("_force_master_ip")(a_sentinel())},
+    ("aiohttp", "aiohttp.py", "to see that a request is a WebSocket"):
+        {"RequestHandler._payload_parser": lambda _: "_payload_parser" in RequestHandler.__slots__},
+}  # fmt: skip
 """Which names are there, by the library that has them, the module that uses them, and what for."""
 
 

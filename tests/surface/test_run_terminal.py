@@ -73,7 +73,7 @@ class Shell(Terminal):
     """An interactive shell, where `run` is the command under test."""
 
     def __init__(self, url: str) -> None:
-        env = environment({"TERM": "dumb", "PS1": "", "AIOLOCKS_URL": url})
+        env = environment({"TERM": "dumb", "PS1": "<$?>", "AIOLOCKS_URL": url})
         super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], env)
         # It says its own status, as a line that is typed ahead gets lost when Ctrl-C ends what runs.
         run = f'{sys.executable} -W error -m aiolocks run "$@"'
@@ -110,15 +110,42 @@ def test_the_command_has_the_terminal_and_the_shell_has_it_back(shell: Shell) ->
 
 
 def test_ctrl_c_ends_the_command_as_it_would_alone(shell: Shell) -> None:
-    for command, status in (("cat", 130), ("sh -c 'trap \"echo trapped; exit 9\" INT; while :; do cat; done'", 9)):
-        shell.play((f"run tty -- {command}\nbegun\n", "begun"), (CTRL_C, f"status {status}"))
+    trapping = "sh -c 'trap \"echo trapped; exit 9\" INT; while :; do cat; done'"
+    for command, status in (("cat", "<130>"), (trapping, "status 9")):
+        shell.play((f"run tty -- {command}\nbegun\n", "begun"), (CTRL_C, status))
+
+
+SLEEP = "-- sh -c 'echo begun; exec sleep 60'"
+
+
+@pytest.mark.parametrize(("line", "stops"), [
+    (f"$run free {SLEEP}", True), (f"$run free --again {SLEEP}", True), (f"$run free {SLEEP} | cat", True),
+    (f"$run free {SLEEP} <&-", True), (f"$run free -- $run inner {SLEEP}", True),
+    ("echo begun; $run busy -- echo never", True), ("echo begun; $run busy --again -- echo never", True),
+    ("$run free -- sh -c 'trap \"exit 130\" INT; echo begun; while :; do sleep 0.02; done'", False),
+])  # fmt: skip
+def test_ctrl_c_stops_the_script_around_it_unless_the_command_handles_it(
+    server: RedisServer, line: str, stops: bool
+) -> None:
+    """Bash goes on after a command that has exited by itself, also with 130."""
+    for kind in ("lock", "election"):
+        server.operator.set(f"aiolocks:{kind}:{{busy}}", "held", px=60_000)
+    env = environment({"TERM": "dumb", "AIOLOCKS_URL": server.tcp_url, "run": f"{sys.executable} -m aiolocks run"})
+    terminal = Terminal(["/bin/bash", "-c", f"for turn in 1 2; do {line}; done; echo went on"], env)
+    for _ in range(1 if stops else 2):
+        terminal.sees("begun")
+        wait_until(lambda: "never" not in line or [*server.operator.scan_iter("aiolocks:*:{busy}:queue")])
+        terminal.press(CTRL_C)
+    status, text = terminal.ends()
+    assert (status, "went on" in text, "begun" in text) == (-signal.SIGINT if stops else 0, not stops, False)
+    assert not [*server.operator.scan_iter("aiolocks:*:{busy}:queue"), *server.operator.scan_iter("aiolocks:*:{free}")]
 
 
 def test_ctrl_c_while_it_waits_ends_it(shell: Shell, server: RedisServer) -> None:
     shell.play(("run tty -- sh -c 'echo begun; sleep 60' &\n", "begun"))
     shell.press("run tty -- echo never\n")
     wait_until(lambda: server.operator.exists("aiolocks:lock:{tty}:queue"))
-    shell.play((CTRL_C, "status 130"))
+    shell.play((CTRL_C, "<130>"))
 
 
 def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: Shell) -> None:
@@ -149,6 +176,6 @@ def test_a_job_in_the_background_runs_and_gets_the_terminal_when_it_is_brought_t
 def test_in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it(shell: Shell) -> None:
     shell.play(
         (f"{ECHO} | cat\n", "begun"), ("hello\n", "got hello(?s:.*)status 0"),
-        ("run tty -- sh -c 'echo begun; cat' | cat\nhello\n", "hello"), (CTRL_C, "status 130"),
+        ("run tty -- sh -c 'echo begun; cat' | cat\nhello\n", "hello"), (CTRL_C, "<130>"),
         ("run tty -- sh -c 'echo begun; sleep 1; echo done' | cat\n", "begun"), (CTRL_Z, "Stopped"), ("fg\n", "done"),
     )  # fmt: skip

@@ -194,7 +194,7 @@ def _report(place: str, arguments: argparse.Namespace, findings: Sequence[Findin
     return {
         "server": place,
         "ttl": arguments.ttl,
-        "prefix": arguments.prefix,
+        "prefix": _arguments.masked(arguments.prefix),
         "status": exit_status(findings, strict=arguments.strict),
         "checks": [
             {

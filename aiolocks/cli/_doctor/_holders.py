@@ -4,9 +4,8 @@ from contextlib import aclosing
 
 from redis.exceptions import RedisError
 
-from ..._core.values import printable
 from .. import _names
-from .._arguments import Unusable
+from .._arguments import Unusable, shown
 from .._ls import ENDLESS
 from .._nodes import primaries
 from ._finding import Finding, Verdict
@@ -33,7 +32,7 @@ async def endless(url: str, prefix: str) -> list[Finding]:
         return []
     if not found:
         return []
-    names = ", ".join(printable(name.name) for name in found[:_MAX_LISTED])
+    names = ", ".join(shown(name.name) for name in found[:_MAX_LISTED])
     more = f" and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
     return [
         Finding(

@@ -4,6 +4,9 @@ In the foreground the command gets the terminal, so that Ctrl-C and Ctrl-Z reach
 terminal, otherwise when it asks. If the terminal stops the command, this program stops too, because its shell waits for
 that; the lease is not renewed. When both are continued, the command continues if the lease is still held. Otherwise it
 is killed: it was stopped all the time, so it did not work beside another holder.
+
+A shell stops its script after Ctrl-C only if both it and the program that it waits for got SIGINT, and the program died
+of it. So if SIGINT ended the command, this program dies of SIGINT too, after it has released the lease.
 """
 
 import asyncio
@@ -21,6 +24,9 @@ from ._tree import Process, Tree, send_to
 
 _PR_SET_PDEATHSIG = 1
 _POLL_INTERVAL = 0.005
+
+_JOB = 0
+"""The process group of this program, for `os.kill`: the shell's script, or all of a pipeline."""
 
 _BY_TERMINAL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _FOR_COMMAND = (signal.SIGUSR1, signal.SIGUSR2)
@@ -114,6 +120,12 @@ class Child:
             await asyncio.sleep(_POLL_INTERVAL)
             self.kill()
 
+    def interrupted(self) -> int | None:
+        """Return the processes that must get the SIGINT that ended the command, as `os.kill` takes them, or None."""
+        if self._terminal.foreground() == self._group:
+            return _JOB  # Ctrl-C reached the group of the command alone
+        return os.getpid() if self._terminal.ours else None
+
     def close(self) -> None:
         """Kill the command if it runs, take back the terminal, and end the guard."""
         if not self.ended.done():
@@ -184,6 +196,15 @@ class Child:
         self.send(signal.SIGCONT)
 
 
+def interrupted() -> int | None:
+    """Return this process if it may have got SIGINT by Ctrl-C, or None."""
+    terminal = _Terminal()
+    try:
+        return os.getpid() if terminal.ours else None
+    finally:
+        terminal.close()
+
+
 @final
 class _Terminal:
     """The controlling terminal, if there is one."""
@@ -201,7 +222,7 @@ class _Terminal:
     @property
     def ours(self) -> bool:
         """Whether this program is in the foreground."""
-        return self._foreground() == os.getpgrp()
+        return self.foreground() == os.getpgrp()
 
     def give(self, group: int) -> None:
         """Put *group* in the foreground. The command itself can call this before exec."""
@@ -214,7 +235,7 @@ class _Terminal:
 
     def take_back(self, group: int) -> None:
         """Put this program in the foreground, if *group* is there."""
-        if self._foreground() == group:
+        if self.foreground() == group:
             self.give(os.getpgrp())
 
     def close(self) -> None:
@@ -222,7 +243,8 @@ class _Terminal:
             os.close(self._fd)
             self._fd = -1
 
-    def _foreground(self) -> int:
+    def foreground(self) -> int:
+        """Return the group in the foreground, or -1."""
         try:
             return os.tcgetpgrp(self._fd) if self._fd >= 0 else -1
         except OSError:

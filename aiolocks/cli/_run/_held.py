@@ -16,14 +16,16 @@ from typing import Any, Self, TypeVar, final
 
 from redis.exceptions import RedisError
 
+from ..._core import interrupts
 from ..._core.errors import AcquireTimeoutError, QueueFullError
 from ..._core.options import LeaseOptions
 from ..._core.timing import DRIFT, PRECISION, margin
 from ..._engine.lease import Lease, state_of
 from ..._engine.lease_state import LeaseState
 from ..._manager import LockManager
+from .._arguments import masked
 from .._connect import manager_of, place_of, reason, trouble
-from ._child import Child
+from ._child import Child, interrupted
 
 T = TypeVar("T")
 
@@ -55,7 +57,14 @@ def run(arguments: argparse.Namespace, url: str) -> int:
     logging.getLogger("aiolocks").addHandler(logging.NullHandler())  # `_say` reports the loss in one line
     place = place_of(url)
     status = _unable(arguments.words[0])
-    return asyncio.run(_run(arguments, url, place)) if status is None else status
+    if status is None:
+        signals = _Signals()
+        status = asyncio.run(_run(arguments, url, place, signals))
+        if status == _SIGNALLED + signal.SIGINT and signals.interrupted is not None:
+            interrupts.end_at_once()
+            # Ends this process, unless SIGINT is ignored, as by nohup and by the first process of a container.
+            os.kill(signals.interrupted, signal.SIGINT)
+    return status
 
 
 def _unable(program: str) -> int | None:
@@ -63,15 +72,15 @@ def _unable(program: str) -> int | None:
     if shutil.which(program) is not None:
         return None
     if os.path.dirname(program) and os.path.exists(program):
-        _say(f"{program}: cannot be executed")
+        _say(f"{masked(program)}: cannot be executed")
         return _CANNOT_RUN
     line = "; for a line of the shell, write -- sh -c 'LINE'" if len(program.split()) > 1 else ""
-    _say(f"{program}: command not found{line}")
+    _say(f"{masked(program)}: command not found{line}")
     return _NOT_FOUND
 
 
-async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
-    with _Signals() as signals:
+async def _run(arguments: argparse.Namespace, url: str, place: str, signals: "_Signals") -> int:
+    with signals:
         async with manager_of(url) as locks:
             try:
                 if arguments.again:
@@ -84,7 +93,7 @@ async def _run(arguments: argparse.Namespace, url: str, place: str) -> int:
                         else "its queue has no room" if isinstance(busy, QueueFullError)
                         else f"not acquired within {arguments.wait:g} s"
                     )  # fmt: skip
-                    _say(f"{arguments.name!r} is held by another caller: {why}")
+                    _say(f"{masked(arguments.name)!r} is held by another caller: {why}")
                 return int(arguments.busy_exit)
             except (RedisError, OSError) as error:
                 _say(f"cannot use Redis at {place}: {await trouble(error, url)}")
@@ -133,10 +142,10 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
     try:
         child = Child(arguments.words, _environment(lease), lambda: lease.held or not stops)
     except FileNotFoundError:  # its interpreter is missing, for example
-        _say(f"{arguments.words[0]}: cannot be found")
+        _say(f"{masked(arguments.words[0])}: cannot be found")
         return _NOT_FOUND
     except OSError as error:
-        _say(f"{arguments.words[0]}: {error.strerror}")
+        _say(f"{masked(arguments.words[0])}: {error.strerror}")
         return _CANNOT_RUN
     signals.child = child
     lost = asyncio.ensure_future(lease.wait_lost())
@@ -145,11 +154,14 @@ async def _work(arguments: argparse.Namespace, lease: Lease, signals: "_Signals"
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if lease.lost:
             state = state_of(lease)
-            _say(f"{arguments.name!r}: {state.validity.reason}; the command {'is stopped' if stops else 'goes on'}")
+            goes = "is stopped" if stops else "goes on"
+            _say(f"{masked(arguments.name)!r}: {state.validity.reason}; the command {goes}")
             if stops:
                 await _stop(child, state)
                 return _LOST
         status = await child.ended
+        if status == -signal.SIGINT:
+            signals.interrupted = child.interrupted()
         return status if status >= 0 else _SIGNALLED - status
     finally:
         lost.cancel()
@@ -174,11 +186,11 @@ async def _let_go(arguments: argparse.Namespace, lease: Lease, status: int, url:
     try:
         ended = await lease.release()
     except (RedisError, OSError) as error:
-        _say(f"{arguments.name!r} ends with its ttl, as its release was not confirmed: {reason(error, url)}")
+        _say(f"{masked(arguments.name)!r} ends with its ttl, as its release was not confirmed: {reason(error, url)}")
         return status
     if ended or status == _LOST or arguments.on_lost == "warn":
         return status
-    _say(f"{arguments.name!r}: the lease was lost before the command had ended")
+    _say(f"{masked(arguments.name)!r}: the lease was lost before the command had ended")
     return _LOST
 
 
@@ -200,7 +212,7 @@ class _Saying(logging.Handler):
     """Prints the log lines of an election."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _say(record.getMessage())
+        _say(masked(record.getMessage()))
 
 
 @final
@@ -215,6 +227,8 @@ class _Signals:
         self.ended_by = 0
         self.asked_to_end = False
         """Whether a signal was passed on that usually ends a command."""
+        self.interrupted: int | None = None
+        """The processes that must die of SIGINT, as `os.kill` takes them: Ctrl-C ended the command or the waiting."""
         self._waiting: asyncio.Future[Any] | None = None
         self._caught: list[int] = []
 
@@ -250,6 +264,7 @@ class _Signals:
             self.asked_to_end |= number in _ENDING and number != signal.SIGHUP  # which tells many programs to reload
         elif number in _ENDING:
             self.ended_by = number
+            self.interrupted = interrupted() if number == signal.SIGINT else None
             if self._waiting is not None:
                 self._waiting.cancel()
 

@@ -15,8 +15,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ..._core.values import printable
 from .. import _ls, _names
+from .._arguments import shown
 from ._board import SORTS, Board
 from ._watcher import Watcher
 
@@ -49,7 +49,7 @@ def table(
         left = Text(_ls.duration(name.remaining), style="red" if (name.remaining or 9) < 1 else "")
         by = Text(": ".join(filter(None, (_ls.by(name), _ls.note(name)))))
         listed.add_row(
-            Text(printable(name.name)), Text(name.kind, style="cyan"), _ls.duration(name.seconds), left, waiting, by,
+            Text(shown(name.name)), Text(name.kind, style="cyan"), _ls.duration(name.seconds), left, waiting, by,
             style=Style(reverse=True) if at == chosen else None,
         )  # fmt: skip
     below = len(rows) - first - room

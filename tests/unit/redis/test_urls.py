@@ -52,17 +52,11 @@ def test_a_url_of_a_cluster_names_some_of_its_nodes() -> None:
     assert "SSL" in terms["connection_class"].__name__
 
 
-@pytest.mark.parametrize(
-    ("url", "host", "node"),
-    [
-        ("redis+cluster://one,two:7001", "10.0.0.1", "redis://10.0.0.1:7"),
-        (
-            "rediss+cluster://me:p%40ss@[::1]:7000,one/?socket_timeout=4",
-            "::1",
-            "rediss://me:p%40ss@[::1]:7?socket_timeout=4",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("url", "host", "node"), [
+    ("redis+cluster://one,two:7001", "10.0.0.1", "redis://10.0.0.1:7"),
+    ("rediss+cluster://me:p%40ss@[::1]:7000,one/?socket_timeout=4", "::1",
+     "rediss://me:p%40ss@[::1]:7?socket_timeout=4"),
+])  # fmt: skip
 def test_a_node_of_a_cluster_is_reached_by_what_the_url_of_the_cluster_says(url: str, host: str, node: str) -> None:
     assert of_node(url, host, 7) == node
     client_of(node)
