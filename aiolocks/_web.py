@@ -182,8 +182,9 @@ async def releases(manager: LockManager) -> None:
 
 def name_from(template: str, values: Mapping[str, object]) -> str:
     """Return the name of a lock. Texts are put into Unicode's form NFC, as one text can reach us in several forms."""
+    # A member of a `(str, Enum)` is a text too, but is formatted as "Size.SMALL".
     texts = {
-        field: unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+        field: unicodedata.normalize("NFC", str.__str__(value)) if isinstance(value, str) else value
         for field, value in values.items()
     }
     return template.format_map(texts)
