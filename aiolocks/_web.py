@@ -62,6 +62,10 @@ class Answers(Protocol):
         """Return the exception for a lost lease. None: the response has begun, and is cut off."""
         ...
 
+    def is_success(self, error: Exception) -> bool:
+        """Return True if *error*, which a handler raised, is an answer with a status below 400."""
+        ...
+
 
 @final
 class Plan:
@@ -125,15 +129,24 @@ class Plan:
         except (RedisError, OSError) as error:
             log.warning("request refused: Redis could not be asked for %r: %s: %s", lock, type(error).__name__, error)
             raise answers.refusal(503, self._seconds(), None) from error
+        success: Exception | None = None
         try:
             async with lease:
-                yield lease
+                try:
+                    yield lease
+                except Exception as error:
+                    if not answers.is_success(error):
+                        raise
+                    # A block raises no loss over an exception of its body (P12), so this one is raised after the block.
+                    success = error
         except LeaseLostError as lost:
             answer = answers.loss(self._seconds())
             if answer is None:
                 raise
             log.warning("request ended: %s", lost)
             raise answer from lost
+        if success is not None:
+            raise success
 
     def _seconds(self, own: float | None = 1.0) -> int | None:
         """Return whole seconds for Retry-After: from the argument of `locked`, or else the error's *own*, if any."""
@@ -169,8 +182,9 @@ async def releases(manager: LockManager) -> None:
 
 def name_from(template: str, values: Mapping[str, object]) -> str:
     """Return the name of a lock. Texts are put into Unicode's form NFC, as one text can reach us in several forms."""
+    # A member of a `(str, Enum)` is a text too, but is formatted as "Size.SMALL".
     texts = {
-        field: unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+        field: unicodedata.normalize("NFC", str.__str__(value)) if isinstance(value, str) else value
         for field, value in values.items()
     }
     return template.format_map(texts)

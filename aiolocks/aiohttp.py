@@ -135,6 +135,9 @@ def locked(
     or the handler or its lock raised `LeaseLostError`, and with 400 when its values make a name that is empty or longer
     than 1,024 bytes.
 
+    An answer below 400 that the handler raises, such as `web.HTTPSeeOther`, counts as one that it returns. Any other
+    exception of the handler is raised even after a loss, so do not let a middleware turn it into a success.
+
     When the lease is lost, the handler is cancelled at its next await. If its response has begun, it is cut off and the
     handler raises `LeaseLostError`. A WebSocket is closed with 1012. If the client disconnects, aiohttp cancels the
     handler, which frees the lock, only with ``handler_cancellation=True``. Otherwise the lock is held until the handler
@@ -207,6 +210,9 @@ class _Answers(Answers):
                 transport.write(_CLOSE_FRAME)
             transport.close()  # so that a middleware that handles the error cannot send more
         return None
+
+    def is_success(self, error: Exception) -> bool:
+        return isinstance(error, web.HTTPException) and error.status < 400
 
 
 _reason = RESTART.to_bytes(2, "big") + LOST.encode()

@@ -34,6 +34,7 @@ try:
     from fastapi.dependencies.models import Dependant
     from fastapi.dependencies.utils import request_params_to_args
     from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+    from starlette import exceptions
     from starlette.requests import HTTPConnection
     from starlette.websockets import WebSocketState
 except ImportError as missing:
@@ -182,6 +183,10 @@ def locked(
     WebSocket is refused with the same status, or with 403 if the server supports no other refusal. An accepted
     WebSocket is closed with 1012 on a loss.
 
+    An `HTTPException` below 400 that the endpoint raises, such as 303, counts as an answer that it returns. So does a
+    `WebSocketException` with code 1000. Any other exception of the endpoint is raised even after a loss, so do not let
+    an exception handler turn it into a success.
+
     When the lease is lost, an `async def` endpoint is cancelled at its next await. A `def` endpoint runs in a thread,
     which cannot be stopped; its answer is 503, but let it call `lease.check()` before it writes. The server does not
     stop an endpoint whose client has gone: the lock is held until the endpoint ends.
@@ -231,6 +236,9 @@ _PLACE = (
 _MAX_REASON = 123
 """Maximum number of bytes in the reason of a close frame (RFC 6455)."""
 
+_NORMAL_CLOSURE = 1000
+"""Close code of a WebSocket that has done its work (RFC 6455)."""
+
 
 @final
 class _Answers(Answers):
@@ -252,6 +260,11 @@ class _Answers(Answers):
             if self._connection.application_state is WebSocketState.CONNECTED:
                 return WebSocketException(RESTART, LOST)
         return self.refusal(503, retry_after, None)
+
+    def is_success(self, error: Exception) -> bool:
+        if isinstance(error, exceptions.WebSocketException):
+            return error.code == _NORMAL_CLOSURE
+        return isinstance(error, exceptions.HTTPException) and error.status_code < 400
 
 
 def _may_deny(socket: WebSocket) -> bool:

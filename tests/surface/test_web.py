@@ -4,8 +4,10 @@ import asyncio
 import math
 import socket
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 import anyio.from_thread
@@ -13,12 +15,13 @@ import httpx
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from starlette.exceptions import HTTPException as AnyHTTPException
 
 import aiolocks.aiohttp
 import aiolocks.fastapi
@@ -56,25 +59,18 @@ async def serve() -> AsyncIterator[Serve]:
 def site(request: pytest.FixtureRequest, serve: Serve) -> Serve:
     """Serves ``POST /orders/{order_id}``, which does *work* under a lock, on one of the two frameworks, or a server."""
 
-    async def on_fastapi(
-        redis: Redis, work: Work, name: str = "orders:{order_id}", of: type = int, **options: Any
-    ) -> httpx.AsyncClient:
+    async def on_fastapi(redis: Redis, work: Work, name: str = "orders:{order_id}", **given: Any) -> httpx.AsyncClient:
         app = fastapi_app(redis)
 
         @app.post("/orders/{order_id}")
-        async def endpoint(
-            order_id: of,  # type: ignore[valid-type]
-            lease: Annotated[Lease, aiolocks.fastapi.locked(name, **options)],
-        ) -> str:
+        async def endpoint(order_id: int | str, lease: Annotated[Lease, aiolocks.fastapi.locked(name, **given)]) -> str:
             await work(lease)
             return "done"
 
         return await serve(app, server="uvicorn" if request.param == "fastapi" else request.param)
 
-    async def on_aiohttp(
-        redis: Redis, work: Work, name: str = "orders:{order_id}", of: type = int, **options: Any
-    ) -> httpx.AsyncClient:
-        @aiolocks.aiohttp.locked(name, **options)
+    async def on_aiohttp(redis: Redis, work: Work, name: str = "orders:{order_id}", **given: Any) -> httpx.AsyncClient:
+        @aiolocks.aiohttp.locked(name, **given)
         async def handler(request: web.Request, lease: Lease) -> web.Response:
             await work(lease)
             return web.json_response("done")
@@ -177,19 +173,18 @@ async def test_a_limit_lets_so_many_requests_in(site: Serve, redis: Redis) -> No
 
 
 async def test_a_handler_whose_lease_is_lost_is_cancelled_and_the_answer_is_503(site: Serve, redis: Redis) -> None:
-    cancelled = False
+    cancelled: list[bool] = []
 
     async def work(lease: Lease) -> None:
-        nonlocal cancelled
         try:
             await lose(redis)
         except asyncio.CancelledError:
-            cancelled = lease.lost
+            cancelled.append(lease.lost)
             raise
 
     answer = await (await site(redis, work)).post("/orders/7")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert cancelled
+    assert cancelled == [True]
 
 
 async def in_spite_of_its_cancellation(lease: Lease) -> None:
@@ -197,20 +192,57 @@ async def in_spite_of_its_cancellation(lease: Lease) -> None:
         await asyncio.sleep(FOR_EVER)
 
 
+async def with_the_loop_blocked(lease: Lease) -> None:
+    time.sleep(lease.remaining() + 0.01)
+
+
+SEEN = {"Location": "/paid", "Set-Cookie": "order=7"}
+RAISED: list[tuple[str, Callable[[], Any]]] = [
+    ("fastapi", partial(HTTPException, 303, headers=SEEN)), ("fastapi", partial(AnyHTTPException, 200, headers=SEEN)),
+    ("aiohttp", partial(web.HTTPSeeOther, "/paid", headers=SEEN)), ("aiohttp", partial(web.HTTPOk, headers=SEEN)),
+]  # fmt: skip
+BAD = [("fastapi", partial(HTTPException, 400, headers=SEEN)), ("aiohttp", partial(web.HTTPBadRequest, headers=SEEN))]
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize("wait_release", [True, False])
-@pytest.mark.parametrize("end", [nothing, in_spite_of_its_cancellation])
+@pytest.mark.parametrize("end", [nothing, in_spite_of_its_cancellation, with_the_loop_blocked])
+@pytest.mark.parametrize(("site", "answer"), [("fastapi", None), ("aiohttp", None), *RAISED], indirect=["site"])
 async def test_a_handler_that_ends_without_its_lease_is_not_answered_with_success(
-    site: Serve, redis: Redis, end: Work, wait_release: bool
+    site: Serve, redis: Redis, answer: Callable[[], Any] | None, end: Work, wait_release: bool
 ) -> None:
+    lapses = end is with_the_loop_blocked
+
     async def work(lease: Lease) -> None:
-        await take_away(redis)
+        if not lapses:
+            await take_away(redis)
         await end(lease)
+        if answer is not None:
+            raise answer()
 
     def locks(request: Any = None) -> LockManager:  # which aiohttp passes, and FastAPI does not
-        return LockManager(redis, ttl=1, wait_release=wait_release)
+        return LockManager(redis, ttl=0.1 if lapses else 1, renew=not lapses, wait_release=wait_release)
 
     assert (await (await site(redis, work, locks=locks)).post("/orders/7")).status_code == 503
+
+
+@pytest.mark.parametrize("options", [{}, {"on_lost": "flag"}], ids=str)
+@pytest.mark.parametrize(("site", "answer"), [*RAISED, *BAD], indirect=["site"])
+async def test_an_answer_that_a_handler_raises_is_sent_as_it_is(
+    site: Serve, redis: Redis, answer: Callable[[], Any], options: dict[str, Any]
+) -> None:
+    raised = answer()
+
+    async def work(lease: Lease) -> None:
+        if options or raised.status_code >= 400:
+            await take_away(redis)
+        raise raised
+
+    sent = await (await site(redis, work, **options)).post("/orders/7")
+    assert (sent.status_code, sent.headers["Location"], sent.cookies["order"]) == (raised.status_code, "/paid", "7")
+    assert raised.__context__ is None
+    assert "hold" not in [frame.name for frame in traceback.extract_tb(raised.__traceback__)]
+    assert not await Lock(redis, "orders:7").locked()
 
 
 async def test_without_redis_it_is_503(site: Serve, own_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -257,7 +289,7 @@ async def test_a_lock_is_held_until_the_handler_ends_though_the_client_has_gone(
 @pytest.mark.rest
 @pytest.mark.parametrize("value", ["é" * 513, "x" * 1025])
 async def test_a_value_that_makes_too_long_a_name_is_the_clients_mistake(site: Serve, redis: Redis, value: str) -> None:
-    client = await site(redis, nothing, name="{order_id}", of=str)
+    client = await site(redis, nothing, name="{order_id}")
     assert (await client.post(f"/orders/{'x' * 1024}")).status_code == 200
     refused = await client.post(f"/orders/{value}")
     assert refused.status_code in (400, 422)
@@ -356,8 +388,7 @@ async def test_the_loss_of_one_of_two_locks_is_503_and_frees_both(two_locks: Ser
 
 
 async def test_fastapi_a_sync_endpoint_goes_on_and_is_answered_with_503(serve: Serve, redis: Redis) -> None:
-    app = fastapi_app(redis)
-    seen: list[str] = []
+    app, seen = fastapi_app(redis), list[str]()
 
     @app.post("/orders/{order_id}")
     def endpoint(order_id: int, lease: OrderLease) -> str:
@@ -439,12 +470,6 @@ async def test_fastapi_a_dependency_in_the_wrong_place_is_told_where_it_belongs(
         aiolocks.fastapi.locked("orders", locks=manager)
 
 
-async def post_in_process(app: FastAPI, path: str) -> None:
-    """Raises what the application does, as its log would have it."""
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
-        await client.post(path)
-
-
 async def test_fastapi_a_mistake_is_an_error_that_says_what_to_do(redis: Redis) -> None:
     app = FastAPI()
 
@@ -452,14 +477,16 @@ async def test_fastapi_a_mistake_is_an_error_that_says_what_to_do(redis: Redis) 
     @app.post("/orders/{order_id}", dependencies=[aiolocks.fastapi.locked("{shop}:{order_id}")])
     async def endpoint(shop: str = "") -> None: ...
 
+    # It raises what the application does, as its log would have it.
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop")
     with pytest.raises(RuntimeError, match=r"app\.state\.locks is missing: put a LockManager there"):
-        await post_in_process(app, "/orders")
+        await client.post("/orders")
     app.state.locks = redis
     with pytest.raises(TypeError, match=r"needs a LockManager in app\.state\.locks,.* LockManager\(redis\), not Redis"):
-        await post_in_process(app, "/orders")
+        await client.post("/orders")
     app.state.locks = LockManager(redis)
     with pytest.raises(RuntimeError, match=r"names 'shop', which is not a parameter of the path .* has: order_id"):
-        await post_in_process(app, "/orders/7?shop=a")
+        await client.post("/orders/7?shop=a")
 
 
 async def test_fastapi_other_methods_are_locked_only_where_the_route_has_them(serve: Serve, redis: Redis) -> None:

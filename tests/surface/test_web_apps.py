@@ -31,10 +31,8 @@ def orders(app: FastAPI | APIRouter, **options: Any) -> None:
         return "done"
 
 
-@pytest.mark.asyncio
 async def test_the_lifespan_keeps_a_manager_and_its_leader_until_the_own_lifespan_has_ended(tcp_url: str) -> None:
-    seen: list[object] = []
-    lead = Leading()
+    seen, lead = list[object](), Leading()
 
     @asynccontextmanager
     async def own(app: FastAPI) -> AsyncIterator[dict[str, str]]:
@@ -57,7 +55,6 @@ async def test_the_lifespan_keeps_a_manager_and_its_leader_until_the_own_lifespa
         assert state == {"said": "by the own lifespan"}
 
 
-@pytest.mark.asyncio
 async def test_a_lifespan_whose_start_fails_leaves_no_manager_and_no_leader() -> None:
     lead = Leading()
 
@@ -76,7 +73,6 @@ async def test_a_lifespan_whose_start_fails_leaves_no_manager_and_no_leader() ->
     assert lead.cancelled == 1
 
 
-@pytest.mark.asyncio
 async def test_aiohttp_a_cleanup_context_keeps_a_manager_that_later_ones_find(tcp_url: str) -> None:
     seen: list[str] = []
 
@@ -117,7 +113,6 @@ def test_openapi_is_told_of_no_status_that_locked_does_not_have() -> None:
         aiolocks.fastapi.responses(404)  # type: ignore[arg-type]
 
 
-@pytest.mark.asyncio
 async def test_a_test_that_holds_the_lock_in_its_own_task_is_told_how_to() -> None:
     """httpx runs the endpoint in the task of the test."""
     app = FastAPI()

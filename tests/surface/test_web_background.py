@@ -105,8 +105,7 @@ async def test_a_function_that_ends_for_good_does_so_in_this_worker_and_the_next
         if raises:
             raise raises
 
-    ran: list[int] = []
-    other = Leading()
+    ran, other = list[int](), Leading()
     async with application(url, background={NAME: ends}), application(url, background={NAME: other}):
         await other.elected()
         await asyncio.sleep(2 * TTL)
@@ -138,10 +137,8 @@ async def test_a_function_that_does_not_end_delays_the_shutdown_by_a_ttl_at_most
 @pytest.mark.parametrize("make", [aiolocks.fastapi.lifespan, aiolocks.aiohttp.cleanup_ctx])
 async def test_a_wrong_background_is_an_error_that_says_what_to_give(make: Any) -> None:
     for wrong, error, says in (
-        (print, TypeError, "must be a mapping such as"),
-        ({NAME: None}, TypeError, "must have a coroutine function for 'scheduler'"),
-        ({"": print}, ValueError, "name"),
-        ({3: print}, TypeError, "name"),
-    ):
+        (print, TypeError, "must be a mapping such as"), ({"": print}, ValueError, "name"),
+        ({NAME: None}, TypeError, "must have a coroutine function for 'scheduler'"), ({3: print}, TypeError, "name"),
+    ):  # fmt: skip
         with pytest.raises(error, match=says):
             make("memory://", background=wrong)

@@ -15,6 +15,7 @@ import pytest_asyncio
 from aiohttp import web
 from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from pydantic import AfterValidator, Field, StringConstraints
+from starlette.convertors import StringConvertor, register_url_convertor
 
 import aiolocks.aiohttp
 from aiolocks import Lease, LockManager
@@ -31,10 +32,9 @@ Name = Annotated[Lease, locked("orders:{order_id}")]
 
 CANONICAL = "7e0b8b0e-0c2f-4f7b-9a3c-1f2e3d4c5b6a"
 
-
-class Size(Enum):
-    SMALL = "s"
-    BIG = "b"
+Size = Enum("Size", {"SMALL": "s", "BIG": "b"})
+Word = Enum("Word", {"SMALL": "s"}, type=str)  # `format` makes "Word.SMALL" of its member
+register_url_convertor("word", type("Words", (StringConvertor,), {"convert": Word})())
 
 
 @pytest_asyncio.fixture
@@ -64,9 +64,8 @@ def route(app: FastAPI | APIRouter, path: str, lock: Any = Name, *, before: Any 
 def declaring(memory: LockManager, declared: Any, beside: Any = None) -> FastAPI:
     """Return an application whose ``POST /orders/{order_id}`` takes it as *declared*, and a dependency as *beside*."""
 
-    async def load(order_id: Any) -> None: ...
+    async def load(order_id: beside) -> None: ...
 
-    load.__annotations__ = {"order_id": beside}
     app = app_with(memory, dependencies=[Depends(load)] if beside else [])
     route(app, "/orders/{order_id}", order_id=declared)
     return app
@@ -138,7 +137,7 @@ async def test_what_is_invalid_is_answered_as_fastapi_does_and_asks_nothing(app:
 @pytest.mark.parametrize(("declared", "paths", "name"), [
     (Annotated[int, Path(gt=0)], ["7", "007"], "7"),
     (UUID, [CANONICAL, CANONICAL.upper(), CANONICAL.replace("-", ""), f"urn:uuid:{CANONICAL}"], CANONICAL),
-    (Size, ["s"], "s"),
+    (Size, ["s"], "s"), (Word, ["s"], "s"),
     (Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True)], ["AbC", "abc", "%20abc"], "abc"),
     (Annotated[str, AfterValidator(lambda text: text.lstrip("0"))], ["007", "7"], "7"),
     (Decimal, ["100", "100.0", "1e2"], "100"), (bool, ["1", "true", "yes"], "True"),
@@ -193,13 +192,14 @@ async def test_convertors_of_the_path_need_no_declaration_and_go_together_with_o
     app = app_with(memory)
     for path, template in [
         ("/numbers/{n:int}", "{n}"), ("/files/{p:path}", "{p}"), ("/ids/{u:uuid}", "{u}"), ("/plain/{s}", "{s}"),
+        ("/words/{w:word}", "{w}"), ("/quoted/{w:word}", "{w!r}"),
     ]:  # fmt: skip
         route(app, path, Annotated[Lease, locked(template)])
     route(app, "/small/{n:int}", Annotated[Lease, locked("{n}")], n=Annotated[int, Path(lt=10)])
     assert await names(app, "/numbers/7", "/numbers/007", "/small/7", "/small/007") == {"7"}
     assert await names(app, "/files/a/b.txt") == {"a/b.txt"}
     assert await names(app, f"/ids/{CANONICAL}") == {CANONICAL}
-    assert await names(app, "/plain/007") == {"007"}
+    assert await names(app, "/plain/007", "/words/s", "/quoted/s") == {"007", "s", "'s'"}
     for invalid in ("/small/70", "/files/"):
         assert (await post(app, invalid)).status_code == 422
 
@@ -228,7 +228,6 @@ async def test_what_one_of_two_declarations_makes_of_a_text_goes_before_the_text
 
 async def test_quoted_texts_with_the_separator_make_a_name_of_their_own_in_a_web_name(memory: LockManager) -> None:
     app = app_with(memory)
-
     route(app, "/{a}/{b}", Annotated[Lease, locked("{a!r}:{b!r}")], a=str, b=str)
     assert len(await names(app, "/x:y/z", "/x/y:z", "/x':'y/z", "/x/y':'z")) == 4
 
@@ -294,7 +293,6 @@ async def test_a_mounted_application_without_a_manager_says_that_it_needs_its_ow
 
 async def test_all_that_is_invalid_is_named_at_once(memory: LockManager) -> None:
     app = app_with(memory)
-
     name = Annotated[Lease, locked("{shop}:{order_id}")]
     route(app, "/shops/{shop}/orders/{order_id}", name, shop=int, order_id=int)
     detail = (await post(app, "/shops/a/orders/b")).json()["detail"]

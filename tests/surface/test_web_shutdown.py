@@ -20,11 +20,9 @@ FASTAPI = """
     import asyncio, os, socket
     from collections.abc import AsyncIterator
     from typing import Annotated
-
     import uvicorn
     from fastapi import FastAPI, Request
     from fastapi.responses import StreamingResponse
-
     import aiolocks.fastapi
     from aiolocks import Lease
 
@@ -58,9 +56,7 @@ FASTAPI = """
 
 AIOHTTP = """
     import asyncio, os, socket
-
     from aiohttp import web
-
     import aiolocks.aiohttp
     from aiolocks import Lease
     from aiolocks.aiohttp import LOCKS
@@ -91,7 +87,6 @@ AIOHTTP = """
 
 @pytest.mark.rest
 @pytest.mark.parametrize("program", [FASTAPI, AIOHTTP], ids=["fastapi", "aiohttp"])
-@pytest.mark.asyncio
 async def test_streams_cut_off_by_their_server_free_their_locks(redis: Redis, tcp_url: str, program: str) -> None:
     """Those with an even number under `locked`, the others under a block of their own; all last longer than GRACE."""
     with spawn("-c", textwrap.dedent(program), env={"AIOLOCKS_URL": tcp_url, "GRACE": "1"}) as worker:

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from fastapi import Depends, HTTPException, WebSocket
+from fastapi import Depends, HTTPException, WebSocket, WebSocketException
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, StreamingResponse
 from redis.asyncio import Redis
@@ -77,34 +77,34 @@ def export(request: pytest.FixtureRequest, listen: Listen) -> Export:
 
     async def on_aiohttp(redis: Redis, length: int | None) -> int:
         @web.middleware
-        async def explain(request: web.Request, handler: Any) -> web.StreamResponse:
+        async def explain(request: web.Request, handler: Any) -> Any:
             try:
-                answer: web.StreamResponse = await handler(request)
-                return answer
+                return await handler(request)
             except Exception:
                 return web.json_response("an error", status=500)
 
-        middlewares = [explain] if middleware else []
         route = web.get("/export", streaming(redis, b"first\n", length=length))
-        return await listen(aiohttp_app(redis, route, middlewares=middlewares))
+        return await listen(aiohttp_app(redis, route, middlewares=[explain] if middleware else []))
 
     return on_aiohttp if framework == "aiohttp" else on_fastapi
 
 
 def streaming(
-    redis: Redis, *lines: bytes, then: Callable[[Redis], Awaitable[None]] = lose, length: int | None = None
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    redis: Redis, *lines: bytes, then: Callable[[Redis], Awaitable[None]] = lose, length: int | None = None,
+    response: web.StreamResponse | None = None, begins: bool = True,
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:  # fmt: skip
     """Return a handler for aiohttp that streams *lines* under the lock "export", and then loses its lease."""
+    headers = {} if length is None else {"Content-Length": str(length)}
 
     @aiolocks.aiohttp.locked("export")
     async def handler(request: web.Request, lease: Lease) -> web.StreamResponse:
-        response = web.StreamResponse()
-        response.content_length = length
-        await response.prepare(request)
+        answer = web.StreamResponse(headers=headers) if response is None else response
+        if begins:
+            await answer.prepare(request)
         for line in lines:
-            await response.write(line)
+            await answer.write(line)
         await then(redis)
-        return response
+        return answer
 
     return handler
 
@@ -156,26 +156,15 @@ async def test_aiohttp_a_loss_behind_the_headers_alone_cuts_off_and_is_raised(li
 
 
 async def test_aiohttp_what_was_prepared_but_not_sent_spoils_no_answer(listen: Listen, redis: Redis) -> None:
-    @aiolocks.aiohttp.locked("export")
-    async def handler(request: web.Request, lease: Lease) -> web.Response:
-        response = web.Response(text="all")
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        await lose(redis)
-        return response
-
-    port = await listen(aiohttp_app(redis, web.get("/export", handler)))
+    response = web.Response(text="all")
+    response.enable_chunked_encoding()
+    port = await listen(aiohttp_app(redis, web.get("/export", streaming(redis, response=response))))
     head, body = await everything(port, "GET /export HTTP/1.1")
     assert (head[:12], body) in [("", b""), ("HTTP/1.1 200", b"")]
 
 
 async def test_aiohttp_a_client_told_to_continue_is_answered_with_503(listen: Listen, redis: Redis) -> None:
-    @aiolocks.aiohttp.locked("export")
-    async def handler(request: web.Request, lease: Lease) -> web.Response:
-        await lose(redis)
-        return web.Response()
-
-    port = await listen(aiohttp_app(redis, web.post("/export", handler)))
+    port = await listen(aiohttp_app(redis, web.post("/export", streaming(redis, begins=False))))
     lines = ("POST /export HTTP/1.1", "Expect: 100-continue", "Content-Length: 0", "Connection: close")
     head, rest = await everything(port, *lines)
     assert head == "HTTP/1.1 100 Continue"
@@ -229,8 +218,20 @@ def feed(request: pytest.FixtureRequest, listen: Listen) -> Feed:
     return on_fastapi if request.param == "fastapi" else on_aiohttp
 
 
-async def test_a_loss_closes_a_websocket_with_1012_and_sends_nothing_else(feed: Feed, redis: Redis) -> None:
-    async with connection(await feed(redis, lambda lease: lose(redis))) as (reader, writer):
+@pytest.mark.parametrize(("feed", "answer"), [
+    ("fastapi", None), ("fastapi", WebSocketException(1000)), ("fastapi", HTTPException(200)),
+    ("aiohttp", None), ("aiohttp", web.HTTPOk()),
+], indirect=["feed"])  # fmt: skip
+async def test_a_loss_closes_a_websocket_with_1012_and_sends_nothing_else(
+    feed: Feed, redis: Redis, answer: Exception | None
+) -> None:
+    async def work(lease: Lease) -> None:
+        try:
+            await lose(redis)
+        except asyncio.CancelledError as cancelled:
+            raise (answer or cancelled) from None
+
+    async with connection(await feed(redis, work)) as (reader, writer):
         writer.write("\r\n".join(["GET /feed HTTP/1.1", "Host: shop", *WEBSOCKET, "", ""]).encode())
         head = await reader.readuntil(b"\r\n\r\n")
         sent = b""
@@ -267,12 +268,8 @@ async def test_a_websocket_whose_lease_is_lost_before_it_is_open_is_refused(list
     async def endpoint(socket: WebSocket, lease: Annotated[Lease, aiolocks.fastapi.locked("feed")]) -> None:
         await lose(redis)
 
-    @aiolocks.aiohttp.locked("feed")
-    async def handler(request: web.Request, lease: Lease) -> web.WebSocketResponse:
-        await lose(redis)
-        return web.WebSocketResponse()
-
-    for port in (await listen(app), await listen(aiohttp_app(redis, web.get("/feed", handler)))):
+    route = web.get("/feed", streaming(redis, response=web.WebSocketResponse(), begins=False))
+    for port in (await listen(app), await listen(aiohttp_app(redis, route))):
         assert await refusal(port, "/feed") == 503
 
 
@@ -320,8 +317,7 @@ async def test_fastapi_a_busy_websocket_that_is_open_is_closed_with_1013(listen:
 
 
 async def test_fastapi_a_loss_behind_the_end_of_a_websocket_is_for_the_program(listen: Listen, redis: Redis) -> None:
-    app = fastapi_app(redis)
-    left: list[BaseException] = []
+    app, left = fastapi_app(redis), list[BaseException]()
 
     async def watch() -> AsyncIterator[None]:
         try:
