@@ -153,12 +153,15 @@ class Flight:
 
     async def _serve(self) -> None:
         """Serve the callers until none is left."""
+        found = False
         try:
             while self._callers:
-                once = next(iter(self._callers)).once
+                once, found_before = next(iter(self._callers)).once, found
                 try:
                     if not await self._look(once):
-                        await self._attempt(once)
+                        found = await self._attempt(once)
+                        if found and found_before:  # what was found was gone at the look between
+                            await asyncio.sleep(_MIN_PAUSE)
                 except Exception as error:
                     self._refuse(once, error)
                 finally:
@@ -187,7 +190,7 @@ class Flight:
     async def _look(self, once: "Once") -> bool:
         """Read, and answer the callers with what is there for them. Return whether that was all of them, or is kept."""
         callers = list(self._callers)  # callers that come from now on need another read
-        record, kept = await once._store.read()
+        record, kept = await once._store.read(at_once=all(caller.timeout == 0 for caller in callers))
         for caller in callers:
             if record is not None and (kept or record.fence > caller.newest_seen):
                 self._answer_from(record, caller, kept=kept)
@@ -208,18 +211,19 @@ class Flight:
                 error.add_note(f"once {name!r}: loads cannot read what is kept; await once.forget() removes it")
                 self._answer(caller, error=error)
 
-    async def _attempt(self, once: "Once") -> None:
-        """Acquire the lease once, and run, unless another process has left an outcome meanwhile."""
+    async def _attempt(self, once: "Once") -> bool:
+        """Acquire the lease once, and run. If another process has left an outcome meanwhile, return True instead."""
         self.phase = Phase.WAITING
         lease = await self._acquire(once)
         if lease is None:
-            return
+            return False
         async with lease:
             kept, newest, now = await once._store.check(lease)
             owner = next((caller for caller in self._callers if not caller.answered.done()), None)
             found = kept or any(newest > caller.newest_seen for caller in self._callers)
             if owner is not None and not found:
                 await self._run(owner, lease, now)
+        return found
 
     async def _acquire(self, once: "Once") -> Lease | None:
         """Return the lease, or None if it is busy and the first caller does not wait for it."""

@@ -3,17 +3,23 @@
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from aiolocks import LeaseLostError, LockManager, Once
+from aiolocks import AcquireTimeoutError, LeaseLostError, LockManager, Once
 from aiolocks.testing import FaultProxy
 from tests.faults.support.programs import printed
+from tests.faults.support.replacing import Servers, primary_of, replaced
+from tests.support.clusters import ClusterSet
 from tests.support.lateness import SLACK, assert_within
 from tests.support.network import client_of
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 from tests.support.workers import spawn
 
@@ -95,9 +101,60 @@ async def test_without_redis_a_caller_gets_an_error_of_redis_py_and_never_busy(p
     assert work.calls == 0
 
 
+async def test_many_names_at_once_are_read_by_one_get_each_and_by_no_connection_of_the_clients_pool(
+    proxy: FaultProxy, redis: Redis
+) -> None:
+    async with client_of(proxy, max_connections=1) as client:
+        names, work, sent = [Once(client, f"{number}", keep=60) for number in range(100)], Work(), list[bytes]()
+        values = await asyncio.gather(*(once.run(work) for once in names))
+        proxy.on_request = sent.append
+        assert await asyncio.gather(*(once.run(work) for once in names)) == values
+        assert work.calls == 100
+        assert len([request for request in sent if b"\r\nGET\r\n" in request]) == 100
+        assert proxy.connections_total == 1
+
+
+async def test_a_read_that_misses_what_was_found_under_the_lease_is_tried_again_after_a_pause(
+    proxy: FaultProxy, one_server: RedisServer
+) -> None:
+    kept, attempts = "aiolocks:once:{rates}:kept", 0
+
+    def show_it_under_the_lease_alone(request: bytes) -> None:
+        nonlocal attempts
+        if b"EXISTS" in request and b"local " not in request:
+            attempts += 1
+            one_server.operator.set(kept, "1", ex=60)
+        elif b"GET" in request:
+            one_server.operator.delete(kept)
+
+    async with client_of(proxy) as client:
+        once = Once(client, NAME, keep=60)
+        await Once(client, "other", keep=0).run(Work())  # the scripts are loaded, whose texts have these words
+        proxy.on_request = show_it_under_the_lease_alone
+        with pytest.raises(AcquireTimeoutError):
+            await once.run(Work(), timeout=1)
+    assert 2 <= attempts <= 25
+
+
+@pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
+async def test_an_outage_that_a_failover_ends_is_ridden_out(kind: Callable[[], Servers]) -> None:
+    with kind() as servers:
+        async with servers.client(retry=Retry(NoBackoff(), 0)) as client:
+            once, old = Once(client, "orders", keep=60), primary_of(servers)
+            assert await once.run(Work()) == 1
+            outage = asyncio.create_task(replaced(servers, "killed"))
+            while old.running:
+                await asyncio.sleep(0.01)
+            waiting = [once.run(Work()), once.outcome(), once.forget()]
+            with pytest.raises(RedisError):
+                await once.run(Work(), timeout=0)
+            await asyncio.gather(*waiting)
+            await outage
+
+
 RUNNER = """
 import asyncio, sys, time
-from aiolocks import LeaseLostError, LockManager
+from aiolocks import AcquireTimeoutError, LeaseLostError, LockManager
 async def main(url, seconds):
     async def function():
         print("runs", flush=True)
