@@ -139,7 +139,7 @@ class Once(NameHints):
     ) -> T:  # fmt: skip
         """Return the kept outcome; or wait for that of a caller who runs already; or run ``await function()``.
 
-        The function runs in a task of its own, with a copy of the context of a caller.
+        The function runs in a task of its own, with a copy of the context of its caller.
 
         Args:
             function: A coroutine function without parameters: ``lambda: fetch_rates(day)``.

@@ -16,6 +16,7 @@ import json
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, final
@@ -108,7 +109,7 @@ class Record:
 class Caller:
     """One call of `Once.run`, until `answered` is done."""
 
-    __slots__ = ("answered", "fingerprint", "function", "holders", "once", "seen", "timeout", "timer")
+    __slots__ = ("answered", "context", "fingerprint", "function", "holders", "once", "seen", "timeout", "timer")
 
     def __init__(
         self, once: "Once", function: Callable[[], Awaitable[Any]], fingerprint: str | None, timeout: float | None,
@@ -116,6 +117,8 @@ class Caller:
     ) -> None:  # fmt: skip
         self.once, self.function, self.fingerprint, self.timeout = once, function, fingerprint, timeout
         self.answered = answered
+        self.context = copy_context()
+        """Its function runs in this one."""
         self.timer: asyncio.TimerHandle | None = None
         self.holders: tuple[Holder, ...] | None = None
         """Who ran when its time was nearly over; None if that is not known."""

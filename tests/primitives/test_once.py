@@ -303,14 +303,40 @@ async def test_other_code_that_cancels_every_task_leaves_no_caller_waiting(clien
     assert [type(each) for each in await ended(*callers)] == [asyncio.CancelledError] * 3
 
 
-async def test_the_function_runs_in_the_context_of_a_caller(client: Redis) -> None:
-    request = contextvars.ContextVar("request", default="")
-    request.set("42")
+async def test_each_function_runs_in_the_context_of_its_own_caller(client: Redis) -> None:
+    once, request, seen = Once(client, NAME, keep=0, errors="retry"), contextvars.ContextVar("request", default=0), []
 
-    async def function() -> str:
-        return request.get()
+    async def function() -> None:
+        request.set(number := 10 * request.get())
+        await asyncio.sleep(0)
+        seen.append((number, request.get()))
+        raise KeyError
 
-    assert await Once(client, NAME, keep=0).run(function) == "42"
+    async def call(number: int) -> None:
+        request.set(number)
+        await once.run(function)
+
+    await ended(*started(*map(call, (1, 2, 3))))
+    assert seen == [(10, 10), (20, 20), (30, 30)]
+
+
+async def test_a_function_is_not_refused_for_what_has_called_the_one_before(client: Redis, work: Work) -> None:
+    once, other, failing = Once(client, NAME, keep=0), Once(client, "other", keep=0, errors="retry"), Work(KeyError())
+
+    async def nested() -> None:
+        with pytest.raises(KeyError):
+            await other.run(failing)
+        await work()
+
+    def waits_for_it() -> Awaitable[object]:
+        work.let_go.set()
+        return once.run(Work())
+
+    tasks = await begun(once.run(nested), failing)
+    tasks += started(other.run(waits_for_it))
+    await asyncio.sleep(0)
+    failing.let_go.set()
+    assert await ended(*tasks) == [None, None]
 
 
 # Callers of several processes

@@ -720,15 +720,21 @@ def test_what_is_no_plain_function_is_refused(locks: LockManager) -> None:
 
 @pytest.mark.parametrize("keep", [0, 60])
 def test_an_interrupted_runner_is_dead(locks: LockManager, threads: Threads, interrupts: Interrupts, keep: int) -> None:
-    """Each waiting thread gets the value of the next one that runs, and never an error."""
+    """Each waiting thread gets the value of the next one, which runs in its own context, and never an error."""
     once, waits, ran = locks.once("rates", keep=keep), list[Future[int]](), list[int]()
+    thread = contextvars.ContextVar("thread", default=0)
 
     def function() -> int:
         ran.append(threading.get_ident())
+        assert thread.get() == threading.get_ident()
         return len(ran)
 
+    def call() -> int:
+        thread.set(threading.get_ident())
+        return once.run(function)
+
     def stuck() -> None:
-        waits.extend(threads.submit(once.run, function) for _ in range(4))
+        waits.extend(threads.submit(call) for _ in range(4))
         interrupts(0.03)
         time.sleep(20)
 
