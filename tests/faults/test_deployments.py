@@ -3,8 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,7 @@ def behind_a_map(_: Path) -> Iterator[Deployed]:
     pytest.param(partial(over_tls, ClusterSet), id="Cluster over TLS"),
     pytest.param(behind_a_map, id="Cluster behind a map", marks=since_7),
 ])  # fmt: skip
-async def test_a_lease_outlives_its_primary_and_is_handed_on(
-    deployed: Callable[[Path], AbstractContextManager[Deployed]], tmp_path: Path
-) -> None:
+async def test_a_lease_outlives_its_primary_and_is_handed_on(deployed: Any, tmp_path: Path) -> None:
     with deployed(tmp_path) as (servers, one, other):
         async with one as holder, other as waiter, measured_lag() as lag:
             lease = await Lock(holder, "orders", ttl=TTL).acquire()
