@@ -120,8 +120,8 @@ class Once(NameHints):
                 raise TypeError(f"{what} must be a function, not {type(function).__name__}")
         kept_for = check_within_reason("keep", keep)
         self._ttl = options.ttl
-        self._primitive = _Runner(client, name, prefix, options)
-        self._store = Store(client, self._primitive._keys, kept_for, options.ttl)
+        self._primitive = runner = _Runner(client, name, prefix, options)
+        self._store = Store(lambda: runner._session().context, runner._keys, kept_for, options.ttl)
         self._shares_errors = errors == "share"
         self._dumps, self._loads = dumps, loads
 
@@ -139,7 +139,7 @@ class Once(NameHints):
     ) -> T:  # fmt: skip
         """Return the kept outcome; or wait for that of a caller who runs already; or run ``await function()``.
 
-        The function runs in a task of its own, with a copy of the context of a caller.
+        The function runs in a task of its own, with a copy of the context of its caller.
 
         Args:
             function: A coroutine function without parameters: ``lambda: fetch_rates(day)``.

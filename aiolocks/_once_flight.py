@@ -18,11 +18,13 @@ before, with the same fingerprint or without one.
 
 import asyncio
 import contextlib
-from contextvars import ContextVar
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar
 from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from types import coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 from weakref import WeakValueDictionary
 
 import anyio
@@ -39,6 +41,8 @@ from ._once_outcome import Caller, Record, copied, failed_elsewhere, failure_of,
 
 if TYPE_CHECKING:
     from ._once import Once
+
+T = TypeVar("T")
 
 Key = tuple[int, int, bytes]
 """Ids of loop and pool, and the base of the keys."""
@@ -59,6 +63,31 @@ _MIN_PAUSE, _MAX_PAUSE = 0.05, 0.075
 
 inside: "ContextVar[tuple[tuple[Flight, Caller], ...]]" = ContextVar("aiolocks_once", default=())
 """Whose functions have called the running code."""
+
+
+@coroutine
+def _within(context: Context, called: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await *called*, each step of it in *context*.
+
+    As a task of its own, it could return in the turn in which the task of the flight is cancelled. Its result would
+    then be lost.
+    """
+    step: Callable[[], Any] = partial(called.send, None)
+    try:
+        while True:
+            try:
+                awaited = context.run(step)
+            except StopIteration as end:
+                return cast("T", end.value)
+            try:
+                step = partial(called.send, (yield awaited))
+            except GeneratorExit:
+                context.run(called.close)
+                raise
+            except BaseException as error:
+                step = partial(called.throw, error)
+    finally:
+        del step  # an exception in it refers to this frame
 
 
 async def _ask_holders(caller: Caller) -> None:
@@ -153,12 +182,15 @@ class Flight:
 
     async def _serve(self) -> None:
         """Serve the callers until none is left."""
+        found = False
         try:
             while self._callers:
-                once = next(iter(self._callers)).once
+                once, found_before = next(iter(self._callers)).once, found
                 try:
                     if not await self._look(once):
-                        await self._attempt(once)
+                        found = await self._attempt(once)
+                        if found and found_before:  # what was found was gone at the look between
+                            await asyncio.sleep(_MIN_PAUSE)
                 except Exception as error:
                     self._refuse(once, error)
                 finally:
@@ -187,7 +219,7 @@ class Flight:
     async def _look(self, once: "Once") -> bool:
         """Read, and answer the callers with what is there for them. Return whether that was all of them, or is kept."""
         callers = list(self._callers)  # callers that come from now on need another read
-        record, kept = await once._store.read()
+        record, kept = await once._store.read(at_once=all(caller.timeout == 0 for caller in callers))
         for caller in callers:
             if record is not None and (kept or record.fence > caller.newest_seen):
                 self._answer_from(record, caller, kept=kept)
@@ -208,18 +240,19 @@ class Flight:
                 error.add_note(f"once {name!r}: loads cannot read what is kept; await once.forget() removes it")
                 self._answer(caller, error=error)
 
-    async def _attempt(self, once: "Once") -> None:
-        """Acquire the lease once, and run, unless another process has left an outcome meanwhile."""
+    async def _attempt(self, once: "Once") -> bool:
+        """Acquire the lease once, and run. If another process has left an outcome meanwhile, return True instead."""
         self.phase = Phase.WAITING
         lease = await self._acquire(once)
         if lease is None:
-            return
+            return False
         async with lease:
             kept, newest, now = await once._store.check(lease)
             owner = next((caller for caller in self._callers if not caller.answered.done()), None)
             found = kept or any(newest > caller.newest_seen for caller in self._callers)
             if owner is not None and not found:
                 await self._run(owner, lease, now)
+        return found
 
     async def _acquire(self, once: "Once") -> Lease | None:
         """Return the lease, or None if it is busy and the first caller does not wait for it."""
@@ -270,16 +303,20 @@ class Flight:
             acquiring.result()
         return leases[0] if leases else None
 
+    async def _call(self, owner: Caller) -> tuple[object, bytes]:
+        inside.set((*inside.get(), (self, owner)))
+        return await owner.once._call(owner.function)
+
     async def _run(self, owner: Caller, lease: Lease, now: float) -> None:
         """Run the function of *owner* under *lease*, and publish what comes of it. The server's clock shows *now*."""
         once, clock = owner.once, asyncio.get_running_loop().time
         owner.stop_timer()  # the timeout bounds the waiting, never the function
         self._owner, self.phase = owner, Phase.RUNNING
-        began, token = clock(), inside.set((*inside.get(), (self, owner)))
+        began = clock()
         value: object = None
         payload, failed = b"", None
         try:
-            value, payload = await once._call(owner.function)
+            value, payload = await _within(owner.context, self._call(owner))
         except (KeyboardInterrupt, SystemExit) as end:
             if owner.answered.done():
                 raise
@@ -292,8 +329,6 @@ class Flight:
                 self._answer(owner, error=error)
                 return
             failed = error
-        finally:
-            inside.reset(token)
         self.phase = Phase.PUBLISHING
         callers = list(self._callers)  # callers that come from now on are later ones
         failure = None if failed is None else failure_of(failed)

@@ -16,23 +16,22 @@ import json
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, final
-from weakref import WeakValueDictionary
 
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ._core.answers import REPLY_TIMEOUT, ride_out
 from ._core.doing import Doing
 from ._core.errors import LeaseLostError, OnceFailedError, OutcomeMismatchError
 from ._core.guard_commands import Command
 from ._core.keys import Keys
-from ._core.untyped import untyped
+from ._core.replies import RawReply
 from ._core.values import Holder
+from ._engine.context import Context
 from ._engine.lease import Lease
-from ._redis.clients import Client
+from ._redis.scripts import PlainCommand
 
 if TYPE_CHECKING:
     from ._once import Once
@@ -55,11 +54,7 @@ _MAX_TEXT = 2000
 _FENCE = 20
 """Length of the fencing token in a record, in digits."""
 
-_READS = 16
-"""Maximum number of connections of the user's pool that reads of one loop use at the same time."""
-
-_gates: "WeakValueDictionary[int, asyncio.Semaphore]" = WeakValueDictionary()
-"""By the id of the loop. The running reads keep it alive."""
+_GET, _DEL = PlainCommand("GET"), PlainCommand("DEL")
 
 
 @final
@@ -114,7 +109,7 @@ class Record:
 class Caller:
     """One call of `Once.run`, until `answered` is done."""
 
-    __slots__ = ("answered", "fingerprint", "function", "holders", "once", "seen", "timeout", "timer")
+    __slots__ = ("answered", "context", "fingerprint", "function", "holders", "once", "seen", "timeout", "timer")
 
     def __init__(
         self, once: "Once", function: Callable[[], Awaitable[Any]], fingerprint: str | None, timeout: float | None,
@@ -122,6 +117,8 @@ class Caller:
     ) -> None:  # fmt: skip
         self.once, self.function, self.fingerprint, self.timeout = once, function, fingerprint, timeout
         self.answered = answered
+        self.context = copy_context()
+        """Its function runs in this one."""
         self.timer: asyncio.TimerHandle | None = None
         self.holders: tuple[Holder, ...] | None = None
         """Who ran when its time was nearly over; None if that is not known."""
@@ -158,29 +155,31 @@ class Caller:
 class Store:
     """Reads and writes the outcomes of one name. It has no state of its own."""
 
-    def __init__(self, client: Client, keys: Keys, keep: float, ttl: float) -> None:
+    def __init__(self, context: Callable[[], Context], keys: Keys, keep: float, ttl: float) -> None:
         self.keep = keep
-        self._client = client
+        self._context = context
         self._name = keys.name
         self._shared = SHARED + 2 * ttl
         self._kept, self._newest = keys.part(b"kept"), keys.part(b"newest")
 
-    async def kept(self) -> Record | None:
-        """Return the kept outcome, with one GET.
+    async def kept(self, *, at_once: bool = False) -> Record | None:
+        """Return the kept outcome, with one GET. With *at_once*, no outage is ridden out.
 
         Raises:
             ValueError: Another program has written the key.
             RedisError: Redis could not be asked within 10 s.
         """
-        return self._decoded(await self._ask("GET", self._kept))
+        return self._decoded(await self._ask(_GET, self._kept, at_once=at_once))
 
-    async def read(self) -> tuple[Record | None, bool]:
+    async def read(self, *, at_once: bool = False) -> tuple[Record | None, bool]:
         """Return what the newest run has left, and whether it is kept. Raises the same errors."""
-        record = await self.kept()
-        return (record, True) if record is not None else (self._decoded(await self._ask("GET", self._newest)), False)
+        record = await self.kept(at_once=at_once)
+        if record is not None:
+            return record, True
+        return self._decoded(await self._ask(_GET, self._newest, at_once=at_once)), False
 
     async def forget(self) -> None:
-        await self._ask("DEL", self._kept, self._newest)
+        await self._ask(_DEL, self._kept, self._newest)
 
     async def check(self, lease: Lease) -> tuple[bool, int, float]:
         """Return whether an outcome is kept, the fencing token of the newest run, and the time of the server."""
@@ -222,23 +221,9 @@ class Store:
             commands.append(("SET", self._newest, text, "PX", _ms(self._shared)))
         await lease.guard(*commands)
 
-    async def _ask(self, *words: str | bytes) -> bytes | None:
-        loop = asyncio.get_running_loop()
-        gate = _gates.setdefault(id(loop), asyncio.Semaphore(_READS))
-        execute = untyped(self._client).execute_command
-
-        async def ask() -> bytes | None:
-            async with gate:
-                return cast("bytes | None", await execute(*words, NEVER_DECODE=True))
-
+    async def _ask(self, command: PlainCommand, *keys: bytes, at_once: bool = False) -> RawReply:
         with Doing(f"reading once {self._name!r}"):
-            try:
-                async with asyncio.timeout(REPLY_TIMEOUT):
-                    return await ride_out(ask, loop.time, loop.time() + REPLY_TIMEOUT)
-            except TimeoutError as late:
-                if isinstance(late, RedisTimeoutError):
-                    raise
-                raise RedisTimeoutError(f"Redis did not answer within {REPLY_TIMEOUT:g} s") from None
+            return await self._context().ask(keys[0], command, keys, once=at_once)
 
     def _decoded(self, text: bytes | None) -> Record | None:
         try:

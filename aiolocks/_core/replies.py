@@ -62,7 +62,7 @@ def _described(reply: object) -> str:
 
 
 _SHAPES = {
-    **dict.fromkeys(("adopt", "fence", "rename", "touch", "redlock/raise", "EXISTS", "WAIT"), r"n"),
+    **dict.fromkeys(("adopt", "fence", "rename", "touch", "redlock/raise", "DEL", "EXISTS", "WAIT"), r"n"),
     **dict.fromkeys(("pause", "resize"), r"\[n.*\]"),
     "downgrade": r"\[[nR].*\]",
     "expire": r"[n-]",
@@ -78,6 +78,7 @@ _SHAPES = {
     "modes/statistics": r"\[n{8}\[n{6}\]\]",
     "redlock/statistics": r"\[nnn\]",
     "semaphore/statistics": r"\[n{9}\]",
+    "GET": r"[bd-]",
     "HMGET": r"\[[bd-]*\]",
     **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), r"\[[bd]n\]"),
     "ROLE": r"\[bn\[.*\]\]|\[b[bd]nbn\]",

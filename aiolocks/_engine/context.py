@@ -11,13 +11,16 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
+from .._core.answers import REPLY_TIMEOUT, as_the_client_would
 from .._core.background import background
 from .._core.options import Duration
+from .._core.replies import RawReply
 from .._core.tokens import fresh_session, tokens_of
 from .._core.untyped import Coro
 from .._core.values import Holder
 from .._redis.clients import Pool
 from .._redis.endpoints import Pipelines, pipeline_of
+from .._redis.scripts import Arguments, Command
 from .holdings import Holdings
 from .release import Undos
 from .request import Answer, Request, ResultCallback
@@ -113,6 +116,24 @@ class Context:
         finally:
             self._uses -= 1
             self.schedule_idle_close()
+
+    async def ask(self, key: bytes, command: Command, args: Arguments, *, once: bool = False) -> RawReply:
+        """Run a command that concerns no lease at the server that has *key*, and return the reply.
+
+        It is retried as the user's client would, also during outages and refusals that pass, but with *once* not
+        during those. It must do no harm if it runs twice.
+        """
+        pipeline = self.pipeline
+        route = pipeline.route(key)
+        patience = route.pipeline.patience / 2
+
+        async def ask() -> RawReply:
+            nonlocal patience
+            patience = min(2 * patience, REPLY_TIMEOUT)  # the last timeout may have been too short
+            return await route.ask(command, args, patience)
+
+        with self.in_use():
+            return await as_the_client_would(pipeline.retry_policy(once=once), ask)
 
     def schedule_idle_close(self) -> None:
         """Notify the session when nothing has been held or awaited for `IDLE` seconds from now."""

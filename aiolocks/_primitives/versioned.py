@@ -10,7 +10,6 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, final, overload
 
-from .._core.answers import REPLY_TIMEOUT, as_the_client_would
 from .._core.doing import Doing
 from .._core.errors import VersionConflictError
 from .._core.hints import NameHints
@@ -168,14 +167,6 @@ class Versioned(NameHints):
         """Run a script that may run twice, with the retries and patience of the user's client."""
         if self._closing is not None and self._closing.closed:
             raise closed_error("versioned", self._key)
-        context = Session.of(self._pool).context
-        route, script = context.pipeline.route(keys[0]), PreparedScript(load(f"versioned/{verb}"), keys)
-        patience = route.pipeline.patience / 2
-
-        async def ask() -> Any:
-            nonlocal patience
-            patience = min(2 * patience, REPLY_TIMEOUT)  # the last timeout may have been too short
-            return await route.ask(script, args, patience)
-
-        with context.in_use(), Doing(f"asking for a {verb} of versioned {self._key!r}"):
-            return await as_the_client_would(context.pipeline.retry_policy(), ask)
+        script = PreparedScript(load(f"versioned/{verb}"), keys)
+        with Doing(f"asking for a {verb} of versioned {self._key!r}"):
+            return await Session.of(self._pool).context.ask(keys[0], script, args)

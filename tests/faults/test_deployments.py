@@ -3,8 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.cluster import LoadBalancingStrategy
 from redis.credentials import UsernamePasswordCredentialProvider
 
-from aiolocks import Lease, LeaseLostError, Lock, RateLimiter, Semaphore, Versioned
+from aiolocks import Lease, LeaseLostError, Lock, Once, RateLimiter, Semaphore, Versioned
 from aiolocks.cli import main
 from tests.faults.support.asking import UNREACHABLE, Body
 from tests.faults.support.kinds import Kind, make
@@ -83,9 +83,7 @@ def behind_a_map(_: Path) -> Iterator[Deployed]:
     pytest.param(partial(over_tls, ClusterSet), id="Cluster over TLS"),
     pytest.param(behind_a_map, id="Cluster behind a map", marks=since_7),
 ])  # fmt: skip
-async def test_a_lease_outlives_its_primary_and_is_handed_on(
-    deployed: Callable[[Path], AbstractContextManager[Deployed]], tmp_path: Path
-) -> None:
+async def test_a_lease_outlives_its_primary_and_is_handed_on(deployed: Any, tmp_path: Path) -> None:
     with deployed(tmp_path) as (servers, one, other):
         async with one as holder, other as waiter, measured_lag() as lag:
             lease = await Lock(holder, "orders", ttl=TTL).acquire()
@@ -109,7 +107,7 @@ async def test_nothing_is_read_from_a_replica_though_the_client_reads_there(clus
         return run & {f"cmdstat_{name}" for name in ("eval", "evalsha", "get", "ssubscribe")}
 
     async with cluster.client(load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA) as client:
-        lock, versioned = Lock(client, "orders"), Versioned(client, "stock")
+        lock, versioned, once = Lock(client, "orders"), Versioned(client, "stock"), Once(client, "orders", keep=60)
         async with lock as lease, Semaphore(client, "orders", 2), RateLimiter(client, "orders", 5, per=60):
             waiting = asyncio.create_task(lock.acquire())
             await queued(lock, 1)
@@ -117,6 +115,9 @@ async def test_nothing_is_read_from_a_replica_though_the_client_reads_there(clus
             await lease.guard(("GET", "{orders}"))
             assert (await lock.locked(), len(await lock.holders()), len(await lock.waiters())) == (True, 1, 1)
             await versioned.write("ours", (await versioned.read())[1])
+            assert [await once.run(lambda: asyncio.sleep(0, True)) for _ in range(2)] == [True, True]
+            await once.forget()
+            assert await once.outcome() is None
         assert await (await waiting).release()
         replicas = replicas_of(cluster)
         assert reads_at(cluster.primaries()) >= {"cmdstat_evalsha", "cmdstat_ssubscribe"}

@@ -3,17 +3,23 @@
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from aiolocks import LeaseLostError, LockManager, Once
+from aiolocks import AcquireTimeoutError, LeaseLostError, LockManager, Once
 from aiolocks.testing import FaultProxy
 from tests.faults.support.programs import printed
+from tests.faults.support.replacing import Servers, primary_of, replaced
+from tests.support.clusters import ClusterSet
 from tests.support.lateness import SLACK, assert_within
 from tests.support.network import client_of
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import RedisServer
 from tests.support.workers import spawn
 
@@ -23,12 +29,11 @@ NAME, TTL = "rates", 2.0
 class Work:
     """Counts its calls, and returns how many there were."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.calls, self.seconds = 0, seconds
+    calls = 0
 
     async def __call__(self) -> int:
         self.calls += 1
-        await asyncio.sleep(self.seconds)
+        await asyncio.sleep(0)
         return self.calls
 
 
@@ -44,20 +49,19 @@ async def test_a_reply_that_is_lost_runs_nothing_twice(proxy: FaultProxy, redis:
 
 
 async def test_the_reply_to_the_write_is_lost_and_the_outcome_is_kept_once(proxy: FaultProxy, redis: Redis) -> None:
-    written = 0
+    written = list[bytes]()
 
     def lose(request: bytes) -> None:
-        nonlocal written
         if b"SET" in request and b":kept" in request:
-            written += 1
-            if written == 1:
+            written.append(request)
+            if len(written) == 1:
                 proxy.drop_next_reply(b":kept")
 
     async with LockManager.from_url(proxy.url, ttl=20) as locks:
         await locks.once("other", keep=0).run(Work())  # the scripts are loaded, whose texts have these words
         proxy.on_request = lose
         assert await locks.once(NAME, keep=60).run(Work()) == 1
-    assert written == 2
+    assert len(written) == 2
     assert await Once(redis, NAME, keep=60).run(Work()) == 1
 
 
@@ -93,6 +97,47 @@ async def test_without_redis_a_caller_gets_an_error_of_redis_py_and_never_busy(p
         with pytest.raises(RedisError):
             await once.run(work)
     assert work.calls == 0
+
+
+async def test_many_names_at_once_cost_one_get_each_and_no_connection_of_the_clients_pool(proxy: FaultProxy) -> None:
+    async with client_of(proxy, max_connections=1) as client:
+        names, work, sent = [Once(client, f"{number}", keep=60) for number in range(100)], Work(), list[bytes]()
+        values = await asyncio.gather(*(once.run(work) for once in names))
+        proxy.on_request = sent.append
+        assert await asyncio.gather(*(once.run(work) for once in names)) == values
+        assert [b"\r\nGET\r\n" in request for request in sent].count(True) == work.calls == 100
+        assert proxy.connections_total == 1
+
+
+async def test_a_look_that_misses_what_the_lease_shows_is_tried_later(proxy: FaultProxy, server: RedisServer) -> None:
+    attempts = list[object]()
+
+    def show_it_under_the_lease_alone(request: bytes) -> None:
+        if b"EXISTS" in request:
+            attempts.append(server.operator.set("aiolocks:once:{rates}:kept", "1", ex=60))
+        elif b"GET" in request:
+            server.operator.flushdb()
+
+    async with client_of(proxy) as client:
+        await Once(client, "other", keep=0).run(Work())  # the scripts are loaded, whose texts have these words
+        proxy.on_request = show_it_under_the_lease_alone
+        with pytest.raises(AcquireTimeoutError):
+            await Once(client, NAME, keep=60).run(Work(), timeout=1)
+    assert 2 <= len(attempts) <= 25
+
+
+@pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
+async def test_an_outage_that_a_failover_ends_is_ridden_out(kind: Callable[[], Servers]) -> None:
+    with kind() as servers:
+        async with servers.client(retry=Retry(NoBackoff(), 0)) as client:
+            once, old = Once(client, "orders", keep=60), primary_of(servers)
+            await once.run(Work())
+            outage = asyncio.create_task(replaced(servers, "killed"))
+            while old.running:
+                await asyncio.sleep(0.01)
+            with pytest.raises(RedisError):
+                await once.run(Work(), timeout=0)
+            await asyncio.gather(once.run(Work()), once.outcome(), once.forget(), outage)
 
 
 RUNNER = """
@@ -166,14 +211,12 @@ else:
 
 
 @pytest.mark.parametrize("how", ENDS)
-async def test_a_program_that_ends_while_a_function_runs_prints_nothing_of_ours(
-    redis: Redis, server: RedisServer, how: str
-) -> None:
+async def test_a_program_ending_amid_a_run_prints_nothing_of_ours(redis: Redis, server: RedisServer, how: str) -> None:
     body, expected = ENDS[how]
     said = await asyncio.to_thread(printed, "-W", "error", "-c", PROGRAM.replace("BODY", body), server.url, how)
     assert re.fullmatch(expected, said, re.DOTALL), said
-    left = await Once(redis, "ends", keep=60).revoke(force=True)
-    assert len(left) == (1 if how == "closes" else 0)  # that lease would end by itself
+    # The lease of that one would end by itself.
+    assert len(await Once(redis, "ends", keep=60).revoke(force=True)) == (1 if how == "closes" else 0)
 
 
 async def test_a_fork_inside_the_function_publishes_nothing(server: RedisServer) -> None:

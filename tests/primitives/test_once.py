@@ -7,7 +7,8 @@ import asyncio
 import contextvars
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -32,9 +33,7 @@ class Work:
     """A function to run: it waits for `let_go`, and returns how often it was called."""
 
     def __init__(self, error: BaseException | None = None, *, busy: bool = True) -> None:
-        self.calls = 0
-        self.cancelled = 0
-        self.error = error
+        self.calls, self.cancelled, self.error = 0, 0, error
         self.began, self.let_go = asyncio.Event(), asyncio.Event()
         if not busy:
             self.let_go.set()
@@ -59,11 +58,8 @@ def started(*calls: Awaitable[Any]) -> "list[asyncio.Task[Any]]":
 
 async def until_waiting(once: Once) -> None:
     """Wait until one other process waits: its callers share a place."""
-
-    async def waits() -> bool:
-        return len(await once.waiters()) == 1
-
-    await until(waits)
+    await until(once.waiters)
+    assert len(await once.waiters()) == 1
 
 
 async def begun(run: Awaitable[Any], work: Work) -> "list[asyncio.Task[Any]]":
@@ -86,21 +82,12 @@ def work() -> Work:
 # What is kept
 
 
-async def test_a_kept_outcome_is_returned_to_every_process_by_one_get(client: Redis, stranger: Redis) -> None:
+async def test_a_kept_outcome_is_returned_to_every_process(client: Redis, stranger: Redis) -> None:
     here, there = Once(client, NAME, keep=60), Once(stranger, NAME, keep=timedelta(minutes=1))
-    work, commands = Work(busy=False), []
-    assert [await here.run(work), await there.run(work)] == [1, 1]
+    work = Work(busy=False)
+    assert [await here.run(work), await there.run(work), await here.run(work)] == [1, 1, 1]
     assert 55_000 < await client.pttl(KEPT) <= 60_000
-    assert await here.holders() == ()
-    execute: Any = client.execute_command
-
-    async def counted(*words: Any, **options: Any) -> Any:
-        commands.append(words[0])
-        return await execute(*words, **options)
-
-    client.execute_command = counted  # type: ignore[method-assign]
-    assert await here.run(work) == 1
-    assert (commands, work.calls) == (["GET"], 1)
+    assert (await here.holders(), work.calls) == ((), 1)
 
 
 async def test_an_outcome_says_when_the_function_returned_and_under_which_fencing_token(client: Redis) -> None:
@@ -121,11 +108,9 @@ async def test_bytes_are_kept_by_functions_of_the_callers_own(client: Redis, str
     def reverse(value: bytes) -> bytes:
         return value[::-1]
 
-    async def picture() -> bytes:
-        return b"\xff\0\n{}"
-
-    one, other = (Once(each, NAME, keep=60, dumps=reverse, loads=reverse) for each in (client, stranger))
-    assert await one.run(picture) == await other.run(picture) == b"\xff\0\n{}"
+    for each in (client, stranger):
+        once = Once(each, NAME, keep=60, dumps=reverse, loads=reverse)
+        assert await once.run(lambda: asyncio.sleep(0, b"\xff\0\n{}")) == b"\xff\0\n{}"
 
 
 @pytest.mark.parametrize("broken", [b"", b"1", b"00000000000000000007{}\n1", b"x" * 20 + b'[1,null,null]\n""'])
@@ -157,13 +142,9 @@ async def test_an_outcome_that_this_program_cannot_load_is_its_own_error(client:
 
 async def test_callers_of_one_process_share_one_lease_one_run_and_one_result(client: Redis) -> None:
     result = {"eur": 1.0}
-
-    async def fetch() -> dict[str, float]:
-        await asyncio.sleep(0.01)
-        return result
-
     with hearing() as heard:
-        got = await asyncio.gather(*(Once(client, NAME, keep=0).run(fetch) for _ in range(50)))
+        fetch = partial(asyncio.sleep, 0.01, result)
+        got: list[Any] = await asyncio.gather(*(Once(client, NAME, keep=0).run(fetch) for _ in range(50)))
         await network.until(lambda: len(heard) > 1)
     assert all(each is result for each in got)
     assert [(event.primitive, event.kind) for event in heard] == [("once", "acquired"), ("once", "released")]
@@ -171,67 +152,52 @@ async def test_callers_of_one_process_share_one_lease_one_run_and_one_result(cli
 
 async def test_the_first_caller_is_cancelled_and_nothing_changes_for_the_others(client: Redis, work: Work) -> None:
     once = Once(client, NAME, keep=0)
-    first, *others = started(*(once.run(work) for _ in range(50)))
+    first, one, *others = started(*(once.run(work) for _ in range(50)))
     await work.began.wait()
-    first.cancel()
-    for other in others[1:]:
-        other.cancel()
-    await asyncio.wait([first, *others[1:]])
+    await cancelled(first, *others)
     work.let_go.set()
-    assert await others[0] == 1
-    assert (work.calls, work.cancelled) == (1, 0)
+    assert (await one, work.calls, work.cancelled) == (1, 1, 0)
 
 
-async def leave_by_cancel(run: Awaitable[Any], work: Work) -> None:
-    (task,) = await begun(run, work)
-    await cancelled(task)
-
-
-async def leave_by_timeout(run: Awaitable[Any], work: Work) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(SOON):
-            await run
-
-
-async def leave_by_scope(run: Awaitable[Any], work: Work) -> None:
-    with anyio.move_on_after(SOON) as scope:
-        await run
-    assert scope.cancelled_caught
-
-
-@pytest.mark.parametrize("leave", [leave_by_cancel, leave_by_timeout, leave_by_scope])
+@pytest.mark.parametrize("leave", ["cancelled", "timeout", "scope"])
 async def test_when_the_last_caller_leaves_the_function_has_ended_and_the_name_is_free(
-    client: Redis, work: Work, leave: Callable[[Awaitable[Any], Work], Awaitable[None]]
+    client: Redis, work: Work, leave: str
 ) -> None:
-    once = Once(client, NAME, keep=60)
+    once, task = Once(client, NAME, keep=60), asyncio.current_task()
     await once.run(Work(busy=False))  # it is connected
     await once.forget()
-    await leave(once.run(work), work)
+    if leave == "cancelled":
+        await cancelled(*await begun(once.run(work), work))
+    elif leave == "scope":
+        with anyio.move_on_after(SOON) as scope:
+            await once.run(work)
+        assert scope.cancelled_caught
+    else:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(SOON):
+                await once.run(work)
     assert (work.calls, work.cancelled) == (1, 1)
-    task = asyncio.current_task()
     assert task is not None
     assert not task.cancelling()
     assert await once.run(Work(busy=False), timeout=0) == 1
 
 
 async def test_a_function_that_swallows_its_cancellation_is_cancelled_again_with_its_caller(client: Redis) -> None:
-    stubborn, began = 0, asyncio.Event()
+    once, began, stubborn = Once(client, NAME, keep=60), asyncio.Event(), list[BaseException]()
 
     async def function() -> str:
-        nonlocal stubborn
-        while stubborn < 2:
+        while len(stubborn) < 2:
             began.set()
             try:
                 await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                stubborn += 1
+            except asyncio.CancelledError as error:
+                stubborn.append(error)
         return "done all the same"
 
-    once = Once(client, NAME, keep=60)
     (caller,) = started(once.run(function))
     await began.wait()
     caller.cancel()
-    while stubborn < 1:
+    while not stubborn:
         await asyncio.sleep(0)
     assert not caller.done()
     await cancelled(caller)
@@ -252,11 +218,10 @@ async def test_a_caller_that_is_cancelled_twice_while_its_lease_comes_leaves_no_
             caller.cancel()
             await ended(caller)
 
-    await until(lambda: is_free(once))
+    async def is_free() -> bool:
+        return not await once.holders()
 
-
-async def is_free(once: Once) -> bool:
-    return not await once.holders()
+    await until(is_free)
 
 
 async def test_a_task_that_an_earlier_run_began_may_run_the_name(client: Redis) -> None:
@@ -312,14 +277,40 @@ async def test_other_code_that_cancels_every_task_leaves_no_caller_waiting(clien
     assert [type(each) for each in await ended(*callers)] == [asyncio.CancelledError] * 3
 
 
-async def test_the_function_runs_in_the_context_of_a_caller(client: Redis) -> None:
-    request = contextvars.ContextVar("request", default="")
-    request.set("42")
+async def test_each_function_runs_in_the_context_of_its_own_caller(client: Redis) -> None:
+    once, request, seen = Once(client, NAME, keep=0, errors="retry"), contextvars.ContextVar("request", default=0), []
 
-    async def function() -> str:
-        return request.get()
+    async def function() -> None:
+        request.set(number := 10 * request.get())
+        await asyncio.sleep(0)
+        seen.append((number, request.get()))
+        raise KeyError
 
-    assert await Once(client, NAME, keep=0).run(function) == "42"
+    async def call(number: int) -> None:
+        request.set(number)
+        await once.run(function)
+
+    await ended(*started(*map(call, (1, 2, 3))))
+    assert seen == [(10, 10), (20, 20), (30, 30)]
+
+
+async def test_a_function_is_not_refused_for_what_has_called_the_one_before(client: Redis, work: Work) -> None:
+    once, other, failing = Once(client, NAME, keep=0), Once(client, "other", keep=0, errors="retry"), Work(KeyError())
+
+    async def nested() -> None:
+        with pytest.raises(KeyError):
+            await other.run(failing)
+        await work()
+
+    def waits_for_it() -> Awaitable[object]:
+        work.let_go.set()
+        return once.run(Work())
+
+    tasks = await begun(once.run(nested), failing)
+    tasks += started(other.run(waits_for_it))
+    await asyncio.sleep(0)
+    failing.let_go.set()
+    assert await ended(*tasks) == [None, None]
 
 
 # Callers of several processes
@@ -337,14 +328,11 @@ async def test_callers_that_wait_in_another_process_get_the_outcome_however_soon
     assert await ended(*tasks) == [1, 1, 1, 1]
 
 
-async def test_with_keep_0_a_caller_that_comes_later_or_in_the_turn_of_the_return_runs_again(
-    client: Redis, stranger: Redis
-) -> None:
+async def test_with_keep_0_callers_that_come_later_or_at_the_return_run_again(client: Redis, stranger: Redis) -> None:
     work = Work(busy=False)
     for number, each in enumerate([client, client, stranger, client], 1):
         assert await Once(each, NAME, keep=0).run(work) == number
-    once, later = Once(client, NAME, keep=0), Work(busy=False)
-    tasks: list[asyncio.Task[Any]] = []
+    once, later, tasks = Once(client, NAME, keep=0), Work(busy=False), list[asyncio.Task[Any]]()
 
     async def function() -> str:
         await asyncio.sleep(0)
@@ -368,17 +356,14 @@ async def test_a_failure_is_shared_with_waiting_callers_and_the_next_runs_again(
     work.let_go.set()
     first, second, *others = await ended(*tasks)
     assert first is work.error
-    assert type(second) is KeyError
     assert second is not first
-    assert second.__cause__ is first
+    assert (type(second), second.__cause__) == (KeyError, first)
     for other in others:
-        assert type(other) is OnceFailedError
-        assert other.name == NAME
+        assert (type(other), other.name) == (OnceFailedError, NAME)
         assert str(other) == "once 'rates': the run of another caller failed with KeyError: 'eur'"
     assert others[0] is not others[1]
     work.error = None
-    assert await there.run(work) == 2
-    assert await here.run(work) == 2
+    assert [await there.run(work), await here.run(work)] == [2, 2]
 
 
 async def test_with_retry_a_failure_is_its_callers_and_the_next_waiter_runs(client: Redis, stranger: Redis) -> None:
@@ -412,9 +397,7 @@ async def test_an_error_that_cannot_be_copied_is_another_for_the_others(client: 
     await work.began.wait()
     work.let_go.set()
     first, second = await ended(*tasks)
-    assert type(first) is type(error)
-    assert type(second) is OnceFailedError
-    assert second.__cause__ is error
+    assert (type(first), type(second), second.__cause__) == (type(error), OnceFailedError, error)
     assert await once.run(Work(busy=False)) == 1
 
 
@@ -425,7 +408,6 @@ async def test_a_runner_that_other_code_cancelled_is_a_dead_runner_and_the_next_
 ) -> None:
     """Also if its caller leaves in the same turn of the loop: the thread of a function of `aiolocks.sync` does."""
     once, part = Once(client, NAME, keep=60, errors=errors), asyncio.get_running_loop().create_future()
-
     first, second = started(once.run(lambda: part), once.run(Work(busy=False)))
     await until(once.holders)
     (third,) = started(Once(stranger, NAME, keep=60).run(Work(busy=False)))
@@ -440,13 +422,8 @@ async def test_a_runner_that_other_code_cancelled_is_a_dead_runner_and_the_next_
 
 @pytest.mark.parametrize("dumps", [None, lambda value: "text"], ids=["json", "str"])
 async def test_a_value_that_cannot_be_encoded_is_a_failure_that_says_so(client: Redis, dumps: Any) -> None:
-    once = Once(client, NAME, keep=60, **({"dumps": dumps} if dumps else {}))
-
-    async def function() -> object:
-        await asyncio.sleep(0)
-        return object()
-
-    for error in await asyncio.gather(*(once.run(function) for _ in range(2)), return_exceptions=True):
+    once, value = Once(client, NAME, keep=60, **({"dumps": dumps} if dumps else {})), object()
+    for error in await ended(*started(*(once.run(lambda: asyncio.sleep(0, value)) for _ in range(2)))):
         assert isinstance(error, TypeError)
         assert "the function returned" in error.__notes__[0]
     assert await once.outcome() is None
@@ -484,11 +461,8 @@ async def test_a_runner_that_is_revoked_publishes_nothing_and_the_next_caller_ru
 
     async def function() -> str:
         began.set()
-        try:
+        with suppress(*[asyncio.CancelledError] * swallows):
             await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            if not swallows:
-                raise
         return "late"
 
     tasks = started(here.run(function))
@@ -499,9 +473,7 @@ async def test_a_runner_that_is_revoked_publishes_nothing_and_the_next_caller_ru
     await here.revoke()
     lost, *others = await ended(*tasks)
     assert isinstance(lost, LeaseLostError)
-    assert lost.reason == "revoked"
-    assert others == [1, 1]
-    assert second.calls + third.calls == 1
+    assert (lost.reason, others, second.calls + third.calls) == ("revoked", [1, 1], 1)
 
 
 async def test_a_lease_lost_after_the_work_and_before_the_write_publishes_none(client: Redis, stranger: Redis) -> None:
@@ -511,8 +483,7 @@ async def test_a_lease_lost_after_the_work_and_before_the_write_publishes_none(c
         await there.revoke(force=True)  # the next renewal is far away
         return "late"
 
-    tasks = started(here.run(function), here.run(Work(busy=False)))
-    lost, next_of_this_process = await ended(*tasks)
+    lost, next_of_this_process = await ended(*started(here.run(function), here.run(Work(busy=False))))
     assert isinstance(lost, LeaseLostError)
     assert next_of_this_process == 1
     assert await there.run(Work()) == 1
@@ -533,8 +504,7 @@ async def test_an_exception_of_a_function_whose_lease_is_lost_is_that_of_its_cal
     tasks += started(once.run(Work(busy=False)))
     await once.revoke()
     error, other = await ended(*tasks)
-    assert type(error) is KeyError
-    assert other == 1
+    assert (type(error), other) == (KeyError, 1)
 
 
 # Waiting
@@ -590,7 +560,6 @@ async def test_a_function_that_runs_its_own_name_is_refused_instead_of_waiting_f
     for function in (nested, lambda: asyncio.create_task(nested()), lambda: other.run(nested)):
         with pytest.raises(RuntimeError, match="would wait for itself"):
             await once.run(function)
-
     assert await once.run(lambda: other.run(Work(busy=False))) == 1
 
 
@@ -620,8 +589,7 @@ async def test_a_kept_outcome_of_another_request_is_an_error(client: Redis, stra
     mine, other, elsewhere, any_of_them = await ended(*tasks)
     assert (mine, any_of_them) == (1, 1)
     for error in (other, elsewhere):
-        assert type(error) is OutcomeMismatchError
-        assert error.name == NAME
+        assert (type(error), error.name) == (OutcomeMismatchError, NAME)
     assert await there.run(work, fingerprint="a") == await there.run(work) == 1
     with pytest.raises(OutcomeMismatchError):
         await there.run(work, fingerprint="b")
@@ -634,8 +602,7 @@ async def test_what_is_not_kept_is_for_the_same_request_alone(client: Redis, str
     await until_waiting(here)
     work.let_go.set()
     first, *others = await ended(*tasks)
-    assert first == 1
-    assert sorted(others) == [1, 2]
+    assert (first, sorted(others)) == (1, [1, 2])
 
 
 # The decorator, the manager, and wrong calls
@@ -654,8 +621,7 @@ async def test_the_decorator_makes_the_name_of_the_arguments_and_keeps_the_signa
         "eur of monday", "eur of monday", "eur of tuesday",
     ]  # fmt: skip
     assert calls == ["monday", "tuesday"]
-    assert inspect.iscoroutinefunction(rates)
-    assert rates.__doc__ == "Return the rates of a day."
+    assert (inspect.iscoroutinefunction(rates), rates.__doc__) == (True, "Return the rates of a day.")
 
     @aiolocks.once(lambda: LockManager(client, prefix="app:"), "rates", keep=60)
     async def all_rates() -> int:
