@@ -110,10 +110,8 @@ async def test_notes_are_shown_and_hostile_ones_do_no_harm(locks: LockManager, c
                     await locks.client.hset(key, field, b"\xff\x1b[2J\xfe")
         noted = {one["name"]: one["holders"][0]["note"] for one in (await command("ls", "--json")).json()}
         assert noted == {
-            "reports:may": "May's report",
-            "hostile": HOSTILE.replace("\ud800", "?"),
-            "invalid": "\ufffd\x1b[2J\ufffd",
-        }
+            "reports:may": "May's report", "hostile": HOSTILE.replace("\ud800", "?"), "invalid": "\ufffd\x1b[2J\ufffd",
+        }  # fmt: skip
         [shown] = (await command("show", "hostile", "--json")).json()
         assert [(one["position"], one["note"]) for one in shown["waiters"]] == [(0, "waits 0"), (1, "waits 1")]
         for words, lines in (("ls", 4), ("show hostile", 4), ("show invalid", 2), ("watch --once", 5)):
@@ -211,15 +209,10 @@ def test_the_url_of_one_node_of_a_cluster_is_refused_and_the_clusters_is_named(
     assert printed.out == ""
 
 
-@pytest.mark.parametrize(
-    ("sessions", "waiters", "in_ls", "heading", "listed", "more"),
-    [
-        (1, 3000, "3000", "3000 waiting", 1000, "and 2000 more"),
-        (150, 2, "300", "300 waiting", 300, ""),
-        (600, 1, "500+", "at least 500 waiting", 500, ""),
-    ],
-    ids=["one session", "many sessions", "too many sessions"],
-)
+@pytest.mark.parametrize(("sessions", "waiters", "in_ls", "heading", "listed", "more"), [
+    (1, 3000, "3000", "3000 waiting", 1000, "and 2000 more"), (150, 2, "300", "300 waiting", 300, ""),
+    (600, 1, "500+", "at least 500 waiting", 500, ""),
+], ids=["one session", "many sessions", "too many sessions"])  # fmt: skip
 async def test_all_waiters_are_counted_or_the_count_is_called_a_lower_bound(
     sessions: int, waiters: int, in_ls: str, heading: str, listed: int, more: str, redis: Redis, redis_url: str,
     capsys: Capsys,
