@@ -38,9 +38,10 @@ def test_a_clock_that_is_set_while_it_is_asked_is_judged_by_the_best_answer() ->
     assert offset([one(0, 0.5, 0.5), one(60, 0.001, 0.001)]) == pytest.approx((60, 0.001), abs=1e-6)
 
 
-@one_by_one("ahead, verdict", [
-    (0, "ok"), (1.2, "ok"), (-1.2, "ok"), (2, "warning"), (-19, "warning"), (21, "danger"), (-3600, "danger"),
-])  # fmt: skip
+@one_by_one(
+    "ahead, verdict",
+    [(0, "ok"), (1.2, "ok"), (-1.2, "ok"), (2, "warning"), (-19, "warning"), (21, "danger"), (-3600, "danger")],
+)
 def test_a_clock_is_a_danger_when_setting_it_right_would_outlast_a_lease(ahead: float, verdict: str) -> None:
     """A lease of 30 s has a margin of 1.3 s, and 20 s left when it is renewed."""
     found = clock([one(ahead, 0.001, 0.001)], 30)
@@ -68,18 +69,24 @@ VALKEY = {"redis_version": "7.2.4", "server_name": "valkey", "server_mode": "sta
 """As Valkey tells it: the version of Redis that it began as, and its own by another name."""
 
 
-@one_by_one("info, verdict, found, advice", [
-    ({"redis_version": "8.0.2", "redis_mode": "standalone"}, "ok", "Redis 8.0.2, standalone", ""),
-    (VALKEY | {"valkey_version": "9.1.2"}, "ok", "Valkey 9.1.2, standalone", ""),
-    (VALKEY | {"valkey_version": "8.1.1"}, "ok", "Valkey 8.1.1, standalone", ""),
-    (VALKEY | {"valkey_version": "8.0.4"}, "warning", "Valkey 8.0.4", "Valkey 8.1 or newer"),
-    ({"redis_version": "6.0.16"}, "danger", "Redis 6.0.16", "6.2 or newer"),
-    ({"redis_version": "6.2.0"}, "ok", "Redis 6.2.0, standalone", ""),
-    ({"redis_version": "10.0.1"}, "ok", "Redis 10.0.1, standalone", ""), (
-        {"redis_version": "7.2.0", "server_name": "other"}, "warning",
-        "other, which speaks the protocol of Redis 7.2.0", "Redis and Valkey",
-    ),
-])  # fmt: skip
+@one_by_one(
+    "info, verdict, found, advice",
+    [
+        ({"redis_version": "8.0.2", "redis_mode": "standalone"}, "ok", "Redis 8.0.2, standalone", ""),
+        (VALKEY | {"valkey_version": "9.1.2"}, "ok", "Valkey 9.1.2, standalone", ""),
+        (VALKEY | {"valkey_version": "8.1.1"}, "ok", "Valkey 8.1.1, standalone", ""),
+        (VALKEY | {"valkey_version": "8.0.4"}, "warning", "Valkey 8.0.4", "Valkey 8.1 or newer"),
+        ({"redis_version": "6.0.16"}, "danger", "Redis 6.0.16", "6.2 or newer"),
+        ({"redis_version": "6.2.0"}, "ok", "Redis 6.2.0, standalone", ""),
+        ({"redis_version": "10.0.1"}, "ok", "Redis 10.0.1, standalone", ""),
+        (
+            {"redis_version": "7.2.0", "server_name": "other"},
+            "warning",
+            "other, which speaks the protocol of Redis 7.2.0",
+            "Redis and Valkey",
+        ),
+    ],
+)
 def test_a_server_is_called_by_its_own_name_and_version_and_too_old_it_is_a_danger(
     info: dict[str, str], verdict: str, found: str, advice: str
 ) -> None:
