@@ -99,13 +99,10 @@ async def by_changing_modes(client: Redis) -> AsyncIterator[None]:
 async def by_asking(client: Redis) -> AsyncIterator[None]:
     yield
     statistics, _, *locked = await asyncio.gather(
-        Lock(client, "orders").statistics(),
-        Semaphore(client, "resized", 3).resize(5),
-        Semaphore(client, "orders", 3).locked(),
-        MultiLock(client, ["a", "b"]).locked(),
-        RWLock(client, "orders").read.locked(),
-        HierarchicalLock(client, "shop/orders").read.locked(),
-    )
+        Lock(client, "orders").statistics(), Semaphore(client, "resized", 3).resize(5),
+        Semaphore(client, "orders", 3).locked(), MultiLock(client, ["a", "b"]).locked(),
+        RWLock(client, "orders").read.locked(), HierarchicalLock(client, "shop/orders").read.locked(),
+    )  # fmt: skip
     assert (statistics.holders, locked) == (0, [False] * 4)
     assert (await Semaphore(client, "resized", 3).statistics()).limit == 5
 
@@ -297,13 +294,10 @@ async def test_a_script_of_another_program_is_ridden_out_for_ten_seconds_and_no_
     asking: dict[str, Callable[[], Awaitable[Any]]] = {
         "acquire": Lock(client, "orders").acquire,
         "acquire, timeout 20": lambda: Lock(client, "orders").acquire(timeout=20),
-        "statistics": Lock(client, "orders").statistics,
-        "resize": lambda: Semaphore(client, "orders", 2).resize(3),
-        "write": lambda: stock.write(b"17", version),
-        "guard": lambda: lease.guard(("INCR", "test:n")),
-        "renew": lease.renew,
-        "renew, ttl 5": short.renew,
-    }
+        "statistics": Lock(client, "orders").statistics, "resize": lambda: Semaphore(client, "orders", 2).resize(3),
+        "write": lambda: stock.write(b"17", version), "guard": lambda: lease.guard(("INCR", "test:n")),
+        "renew": lease.renew, "renew, ttl 5": short.renew,
+    }  # fmt: skip
     async with busy(own_server, 12), measured_lag() as lag:
         outcomes = await asyncio.gather(*(outcome_of(each) for each in asking.values()))
     for what, (result, took) in zip(asking, outcomes, strict=True):

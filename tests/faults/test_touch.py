@@ -68,10 +68,8 @@ async def test_what_is_cancelled_while_its_answer_is_lost_is_free_soon(
     text = "" if what == "hand_off" else await lease.hand_off()
     (proxy.drop_next_request if lost == "request" else proxy.drop_next_reply)(LOST, "black_hole")
     calls: dict[str, Callable[[], Awaitable[object]]] = {
-        "hand_off": lease.hand_off,
-        "adopt": partial(lock.adopt, text),
-        "drop": partial(lock.drop, text),
-    }
+        "hand_off": lease.hand_off, "adopt": partial(lock.adopt, text), "drop": partial(lock.drop, text),
+    }  # fmt: skip
     asking = asyncio.ensure_future(calls[what]())
     await asyncio.sleep(0.1)
     asking.cancel()

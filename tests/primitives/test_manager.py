@@ -328,17 +328,14 @@ async def test_its_repr_shows_the_server_and_what_its_holders_are_called_and_no_
     assert "closed" in repr(locks)
 
 
-@pytest.mark.parametrize(
-    ("urls", "error", "says"),
-    [
-        (
-            ["", "localhost", "http://me:secret@a", "redis:localhost", "memory", "rediss+tls://:secret@a"],
-            ValueError, r"redis://.*rediss://.*unix://.*memory://",
-        ),
-        ([f"memory://{rest}" for rest in ("a/b", "a?x=1", "a#b", "me:secret@a/0?x=1")], ValueError, "memory://"),
-        ([None, b"redis://localhost", Redis(port=1)], TypeError, "url"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("urls", "error", "says"), [
+    (
+        ["", "localhost", "http://me:secret@a", "redis:localhost", "memory", "rediss+tls://:secret@a"],
+        ValueError, r"redis://.*rediss://.*unix://.*memory://",
+    ),
+    ([f"memory://{rest}" for rest in ("a/b", "a?x=1", "a#b", "me:secret@a/0?x=1")], ValueError, "memory://"),
+    ([None, b"redis://localhost", Redis(port=1)], TypeError, "url"),
+])  # fmt: skip
 async def test_a_url_of_another_kind_is_an_error_that_names_the_right_ones_and_no_password(
     urls: list[Any], error: type[Exception], says: str
 ) -> None:

@@ -59,14 +59,12 @@ def _client_clock(garden: Garden) -> None:
 
 DEFECTS: dict[str, Defect] = {
     "validity-from-the-reply": Defect(instead("P1-deadline", "self.deadline = begun + terms.valid_for"), ("P1", "C1")),
-    "renewal-from-the-reply": Defect(
-        instead("P1-renewal", "state.validity.extend(now + state.request.terms.valid_for)"), ("P1", "C1")
-    ),
+    "renewal-from-the-reply":
+        Defect(instead("P1-renewal", "state.validity.extend(now + state.request.terms.valid_for)"), ("P1", "C1")),
     "no-local-expiry": Defect(instead("P1-deadline", "self.deadline = valid_from + 1e6"), ("P1", "C1")),
     "get-then-del-release": Defect(_get_then_del, ("P1", "C1")),
-    "release-without-compare": Defect(
-        instead("P10-release", f"local mine = value and ({_OWNS} or not {_WAITS})"), ("P1", "C1")
-    ),
+    "release-without-compare":
+        Defect(instead("P10-release", f"local mine = value and ({_OWNS} or not {_WAITS})"), ("P1", "C1")),
     "renewal-recreates": Defect(
         before("P5-renew", "if not value then redis.call('SET', holder, token .. ' 1', 'PX', ttl_ms) return 1 end"),
         ("P8", "P1", "C2", "C3"),
@@ -75,50 +73,35 @@ DEFECTS: dict[str, Defect] = {
     "fence-by-incr": Defect(always("P8-fence"), ("P8", "C2", "C3")),
     "no-tombstone": Defect(never("P7-tombstone"), ("P7",)),
     "client-clock-semaphore": Defect(_client_clock, ("P1", "P9", "C1", "P3")),
-    "publish-count-instead-of-numsub": Defect(
-        before(
-            "W1-listens",
-            "local told = redis.pcall('PUBLISH', channel, '')\ndo return type(told) == 'number' and told or 0 end",
-        ),
-        ("W1",),
-    ),
+    "publish-count-instead-of-numsub": Defect(before(
+        "W1-listens",
+        "local told = redis.pcall('PUBLISH', channel, '')\ndo return type(told) == 'number' and told or 0 end",
+    ), ("W1",)),
     "releasers-ttl": Defect(after("W4-terms", "ttl_ms = string.match(ARGV[2], '^%d+') or ttl_ms"), ("P1", "C1")),
     "counted-from-arrival": Defect(instead("P1-handed-over", f"valid_from = {_CLOCK}"), ("P1", "C1")),
-    "recheck-creates": Defect(
-        before(
-            "W8-recheck",
-            "if not number and not ticket then\n  local now, text = micros()\n"
-            "  redis.call('ZADD', waiters, text, entry)\n  keep_queue()\n  answer = now\nend",
-        ),
-        ("W8",),
-    ),
+    "recheck-creates": Defect(before(
+        "W8-recheck", "if not number and not ticket then\n  local now, text = micros()\n"
+        "  redis.call('ZADD', waiters, text, entry)\n  keep_queue()\n  answer = now\nend",
+    ), ("W8",)),
     "no-undo": Defect(after("W5-undo", "return context.forget(request)"), ("P7", "C4")),
-    "no-recheck": Defect(
-        instead("W6-timer", "self._timer = self._context.loop.call_later(1e6, self.recheck)"), ("P13", "P7")
-    ),
+    "no-recheck":
+        Defect(instead("W6-timer", "self._timer = self._context.loop.call_later(1e6, self.recheck)"), ("P13", "P7")),
     "newest-first": Defect(after("W2-first", "head = redis.call('ZRANGE', queue, '-1', '-1')[1]"), ("FIFO",)),
     "limit-forgotten": Defect(always("P9-limit"), ("P9",)),
-    "ask-once-refused": Defect(
-        before("W10-free", "if existing == 0 and string.sub(ticket, 1, 1) == '-' then return { 'busy', -2, 0 } end"),
-        ("C3",),
-    ),
+    "ask-once-refused": Defect(before(
+        "W10-free", "if existing == 0 and string.sub(ticket, 1, 1) == '-' then return { 'busy', -2, 0 } end",
+    ), ("C3",)),
     "outage-not-ridden-out": Defect(instead("I4-outages", "again = lambda _: False"), ("I4",), cluster=True),
-    "revoked-lease-is-renewed": marked(
-        instead("W16-renew", "if not value or (string.match(value, '^(%S+)') or value) ~= token then"), "W16"
-    ),
-    "adopted-under-the-old-fence": marked(
-        instead(
-            "W17-fence", "redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', lasts)\ndo return number end"
-        ),
-        "P8",
-        "C2",
-        "C3",
-    ),
+    "revoked-lease-is-renewed":
+        marked(instead("W16-renew", "if not value or (string.match(value, '^(%S+)') or value) ~= token then"), "W16"),
+    "adopted-under-the-old-fence": marked(instead(
+        "W17-fence", "redis.call('SET', holder, token .. ' ' .. digits(number), 'PX', lasts)\ndo return number end",
+    ), "P8", "C2", "C3"),
     "adopted-without-its-secret": marked(instead("W17-offered", "elseif not owner then"), "P1", "C1", "C3"),
     "min-hold-without-end": marked(instead("W18-ends", "redis.call('SET', holder, value .. ' C')"), "P13", "C4"),
     "waiter-not-told-when": marked(instead("W18-told", "local _ = head"), "P7", "P13"),
     **OF_KINDS,
-}
+}  # fmt: skip
 """One for each promise and rule that a schedule can break."""
 
 

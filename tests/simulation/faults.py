@@ -108,21 +108,12 @@ class Faults(Striking):
             return rng.random() * most if world.chance(0.3) else 0.0
 
         return Weather(
-            latency=rng.choice([0.0002, 0.001, 0.005, 0.03]),
-            slow=sometimes(0.2),
-            slowness=rng.choice([0.05, 0.5, 3.0]),
-            notice_late=sometimes(0.6),
-            in_pieces=sometimes(0.3),
-            refused=sometimes(0.5),
-            swallowed=sometimes(0.2),
-            request_lost=sometimes(0.1),
-            reply_lost=sometimes(0.15),
-            reply_swallowed=sometimes(0.05),
-            request_held=sometimes(0.1),
-            held_for=rng.choice([0.1, 1.0, 8.0]),
-            repeated=sometimes(0.3),
-            script_flush=sometimes(0.1),
-        )
+            latency=rng.choice([0.0002, 0.001, 0.005, 0.03]), slow=sometimes(0.2),
+            slowness=rng.choice([0.05, 0.5, 3.0]), notice_late=sometimes(0.6), in_pieces=sometimes(0.3),
+            refused=sometimes(0.5), swallowed=sometimes(0.2), request_lost=sometimes(0.1), reply_lost=sometimes(0.15),
+            reply_swallowed=sometimes(0.05), request_held=sometimes(0.1), held_for=rng.choice([0.1, 1.0, 8.0]),
+            repeated=sometimes(0.3), script_flush=sometimes(0.1),
+        )  # fmt: skip
 
     def _process(self) -> tuple[Process] | None:
         processes = [process for process in self._processes() if not process.stopped]

@@ -72,12 +72,10 @@ _CHANNEL_COMMANDS = frozenset(
     {"subscribe", "publish", "pubsub numsub", "psubscribe", "ssubscribe", "spublish", "pubsub shardnumsub"}
 )
 
-_READS = frozenset(
-    {
-        "exists", "get", "hget", "hgetall", "hmget", "info", "pttl", "publish", "pubsub numsub", "pubsub shardnumsub",
-        "spublish", "time", "type", "zcard", "zcount", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore",
-    }
-)  # fmt: skip
+_READS = frozenset({
+    "exists", "get", "hget", "hgetall", "hmget", "info", "pttl", "publish", "pubsub numsub", "pubsub shardnumsub",
+    "spublish", "time", "type", "zcard", "zcount", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore",
+})  # fmt: skip
 """Whatever else a script may do is a write, as far as the library's scripts are concerned."""
 
 

@@ -69,11 +69,9 @@ def test_another_process_replays_a_seed_exactly() -> None:
     def replay(hash_seed: str, seed: int, *more: str) -> bytes:
         return subprocess.run(
             [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--trace", *more],
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
+            cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
             check=True,
-        ).stdout
+        ).stdout  # fmt: skip
 
     for seed in (3, 12):
         assert replay("1", seed) == replay("2", seed)

@@ -62,10 +62,8 @@ def documented_rights(*, cluster: bool = False) -> list[str]:
 def _over_tls(server: RedisServer) -> Redis:
     told: Any = server.operator.config_get("tls-*")
     verified = {
-        "ssl_cert_reqs": ssl.CERT_REQUIRED,
-        "ssl_check_hostname": True,
-        "ssl_ca_certs": told["tls-ca-cert-file"],
-    }
+        "ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, "ssl_ca_certs": told["tls-ca-cert-file"],
+    }  # fmt: skip
     return Redis(host="localhost", port=int(told["tls-port"]), ssl=True, **verified)
 
 

@@ -37,14 +37,9 @@ class ClusterSet(AbstractContextManager["ClusterSet"]):
     """
 
     def __init__(
-        self,
-        *,
-        primaries: int = 3,
-        replicas: int = 3,
-        node_timeout: float = 2.0,
-        options: Mapping[str, str] | None = None,
-        replica_environment: Mapping[str, str] | None = None,
-    ) -> None:
+        self, *, primaries: int = 3, replicas: int = 3, node_timeout: float = 2.0,
+        options: Mapping[str, str] | None = None, replica_environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.servers: list[RedisServer] = []
         """All nodes that were not removed, running or not."""
         self._ids: dict[RedisServer, str] = {}

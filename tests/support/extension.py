@@ -12,12 +12,10 @@ class Adding(Extension):
     """Declares once, as a semaphore does; the rest does what the test says."""
 
     def __init__(
-        self,
-        *declared: bytes | int,
-        on_reply: Callable[[Sequence[Any], Any], None] = lambda args, reply: None,
+        self, *declared: bytes | int, on_reply: Callable[[Sequence[Any], Any], None] = lambda args, reply: None,
         objection: Callable[[int], RuntimeError | None] = lambda limit: None,
         refusal: Callable[[int], LockError | None] = lambda amount: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._declared = declared
         self._declares = bool(declared)
         self._on_reply, self._objection, self._refusal = on_reply, objection, refusal

@@ -53,15 +53,9 @@ class SentinelSet(AbstractContextManager["SentinelSet"]):
     """
 
     def __init__(
-        self,
-        *,
-        replicas: int = 2,
-        sentinels: int = 3,
-        groups: int = 1,
-        down_after: float = 1.0,
-        options: Mapping[str, str] | None = None,
-        replica_environment: Mapping[str, str] | None = None,
-    ) -> None:
+        self, *, replicas: int = 2, sentinels: int = 3, groups: int = 1, down_after: float = 1.0,
+        options: Mapping[str, str] | None = None, replica_environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.servers: list[RedisServer] = []
         """The primary that was the first, and its replicas."""
         self.sentinels: list[RedisServer] = []

@@ -55,13 +55,9 @@ class RedisServer(AbstractContextManager["RedisServer"]):
     """
 
     def __init__(
-        self,
-        *,
-        port: int | None = None,
-        options: Mapping[str, str] | None = None,
-        arguments: tuple[str, ...] = (),
+        self, *, port: int | None = None, options: Mapping[str, str] | None = None, arguments: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._binary = find_binary()
         self._environment = environment or {}
         self._options = options or {}

@@ -144,9 +144,7 @@ async def everything(port: int, *lines: str) -> tuple[str, bytes]:
 
 
 WEBSOCKET = (
-    "Connection: Upgrade",
-    "Upgrade: websocket",
-    "Sec-WebSocket-Version: 13",
+    "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-)
+)  # fmt: skip
 """What makes a GET request the opening of a WebSocket."""

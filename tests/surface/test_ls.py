@@ -110,10 +110,8 @@ async def test_notes_are_shown_and_hostile_ones_do_no_harm(locks: LockManager, c
                     await locks.client.hset(key, field, b"\xff\x1b[2J\xfe")
         noted = {one["name"]: one["holders"][0]["note"] for one in (await command("ls", "--json")).json()}
         assert noted == {
-            "reports:may": "May's report",
-            "hostile": HOSTILE.replace("\ud800", "?"),
-            "invalid": "\ufffd\x1b[2J\ufffd",
-        }
+            "reports:may": "May's report", "hostile": HOSTILE.replace("\ud800", "?"), "invalid": "\ufffd\x1b[2J\ufffd",
+        }  # fmt: skip
         [shown] = (await command("show", "hostile", "--json")).json()
         assert [(one["position"], one["note"]) for one in shown["waiters"]] == [(0, "waits 0"), (1, "waits 1")]
         for words, lines in (("ls", 4), ("show hostile", 4), ("show invalid", 2), ("watch --once", 5)):

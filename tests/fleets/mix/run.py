@@ -47,13 +47,11 @@ class Workers:
     async def start(self, worker: int) -> None:
         """Start one, and return when it is at work."""
         self._generations[worker] += 1
-        process = self._stack.enter_context(
-            spawn(
-                "-m", "tests.fleets.mix.worker", self._urls[worker], self._store_url, str(self._directory),
-                str(self._plan.seed), str(worker), str(self._generations[worker]), str(self._plan.ttl),
-                str(self._plan.replicas),
-            )
-        )  # fmt: skip
+        process = self._stack.enter_context(spawn(
+            "-m", "tests.fleets.mix.worker", self._urls[worker], self._store_url, str(self._directory),
+            str(self._plan.seed), str(worker), str(self._generations[worker]), str(self._plan.ttl),
+            str(self._plan.replicas),
+        ))  # fmt: skip
         if await process.says() == "up":
             self.up[worker] = process
         else:

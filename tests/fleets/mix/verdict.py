@@ -69,13 +69,10 @@ async def judge(evidence: Evidence, store: Redis) -> Verdict:
         *(f"{path.name}: {grown}" for path in evidence.directory.glob("samples-*") for grown in trends(path)),
     ]
     return Verdict(
-        violations,
-        grants=len(acquired),
-        lost=sum(event.event == "lost" for event in history),
-        accepted=sum(map(len, writes.values())),
-        late=sum([await out_of_order(store, name) for name in LOCKS]),
+        violations, grants=len(acquired), lost=sum(event.event == "lost" for event in history),
+        accepted=sum(map(len, writes.values())), late=sum([await out_of_order(store, name) for name in LOCKS]),
         faults=Counter(strike.kind for strike in evidence.plan.strikes),
-    )
+    )  # fmt: skip
 
 
 def as_promised(history: list[testing.HistoryEvent], losses: list[Loss]) -> list[testing.HistoryEvent]:

@@ -115,11 +115,9 @@ class Program:
         name = dice.choice((*NAMES, "rate", "once"))
         options: dict[str, Any] = {
             "ttl": dice.choice([self._ttl / 2, self._ttl, self._ttl]),
-            "on_lost": dice.choice(["cancel", "cancel", "flag"]),
-            "renew": dice.random() < 0.9,
-            "watchdog": dice.choice(["task", "task", "task", "thread"]),
-            "replicas": self._replicas,
-        }
+            "on_lost": dice.choice(["cancel", "cancel", "flag"]), "renew": dice.random() < 0.9,
+            "watchdog": dice.choice(["task", "task", "task", "thread"]), "replicas": self._replicas,
+        }  # fmt: skip
         way = dice.choice(["block", "block", "block", "by hand", "try", "handed off"])
         self._newest[number] = f"{way} of {name!r} with {options}"
         asked = time.monotonic_ns()

@@ -133,11 +133,7 @@ def _read(bounds: Bounds, status: int, text: str, seconds: float) -> Outcome:
     actions_taken = re.findall(r"^<(\w+) line .*>: \d+:[1-9]\d*$", text, re.M)
     depth = re.search(r"depth of the complete state graph search is (\d+)", text)
     return Outcome(
-        violated=violated,
-        steps=tuple(re.findall(r"^State \d+: <(\w+)", text, re.M)),
-        distinct=int(counts[1]),
-        depth=int(depth[1]) if depth else 0,
-        seconds=seconds,
-        met=frozenset(re.findall(r'^<<"met", "(.+)">>$', text, re.M)) | set(actions_taken),
-        text=text,
-    )
+        violated=violated, steps=tuple(re.findall(r"^State \d+: <(\w+)", text, re.M)), distinct=int(counts[1]),
+        depth=int(depth[1]) if depth else 0, seconds=seconds,
+        met=frozenset(re.findall(r'^<<"met", "(.+)">>$', text, re.M)) | set(actions_taken), text=text,
+    )  # fmt: skip

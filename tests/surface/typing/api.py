@@ -413,13 +413,9 @@ async def rate_limiter(redis: Redis, locks: LockManager) -> None:
 
 
 def errors(
-    busy: aiolocks.AcquireTimeoutError,
-    full: aiolocks.QueueFullError,
-    lost: aiolocks.LeaseLostError,
-    refused: aiolocks.LimitMismatchError,
-    conflict: aiolocks.VersionConflictError,
-    too_few: aiolocks.QuorumError,
-) -> None:
+    busy: aiolocks.AcquireTimeoutError, full: aiolocks.QueueFullError, lost: aiolocks.LeaseLostError,
+    refused: aiolocks.LimitMismatchError, conflict: aiolocks.VersionConflictError, too_few: aiolocks.QuorumError,
+) -> None:  # fmt: skip
     for error in (busy, full, lost, refused, conflict, too_few):
         assert_type(error.name, str)
     assert_type((busy.timeout, busy.retry_after), tuple[float, float | None])

@@ -11,13 +11,10 @@ from aiolocks._core.doing import Doing, noted
 from tests.support.cases import one_by_one
 
 
-@one_by_one(
-    "error",
-    [
-        RedisConnectionError("gone"), ResponseError("WRONGTYPE"), RedisClusterException("away"), OSError("no memory"),
-        AskError("1 host:1"),
-    ],
-)  # fmt: skip
+@one_by_one("error", [
+    RedisConnectionError("gone"), ResponseError("WRONGTYPE"), RedisClusterException("away"), OSError("no memory"),
+    AskError("1 host:1"),
+])  # fmt: skip
 def test_callers_that_get_one_error_have_a_note_each(error: Exception) -> None:
     first = noted(error, "acquiring lock 'a'")
     second = noted(error, "acquiring lock 'b'")
