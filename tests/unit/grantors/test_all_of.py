@@ -213,6 +213,14 @@ async def test_a_wait_with_trouble_in_its_first_request_may_last() -> None:
         assert clock() == 60
 
 
+async def test_trouble_with_one_after_a_long_wait_for_another_is_ridden_out_for_as_long_as_any_other() -> None:
+    several = Several(["busy", "queued", 7], ["busy", *[After(2.5, RedisConnectionError())] * 3, 8])
+    later(60, several.stubs[0].hand_over, 7)
+    async with several.hold():
+        assert several.stubs[1].times("grant") == [0, 60, 62.5, 65, clock()]
+    assert several.nothing_left()
+
+
 async def test_a_grant_that_took_over_half_the_ttl_is_made_whole_by_renewals_and_counts_from_their_request() -> None:
     several = Several([9], [After(20, 8)])
     several.stubs[1]._renewals = [After(3, True)]
