@@ -154,6 +154,26 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
         assert clock() == pytest.approx(103 + retry_delay(TTL, 1))
 
 
+@pytest.mark.parametrize("cancelled", [0, 1])
+async def test_several_callers_wait_for_one_release_and_one_that_is_cancelled_wakes_no_other(cancelled: int) -> None:
+    async with undoing(After(3, True)) as (grantor, request):
+        release = begin(grantor, request)
+        waits = [asyncio.create_task(over(release)) for _ in range(3)]
+        await asyncio.sleep(1)
+        waits.pop(cancelled).cancel()
+        await asyncio.wait_for(asyncio.gather(*waits), 10)
+        assert clock() == 103
+
+
+async def test_callers_that_wait_for_one_release_wait_for_no_longer_than_the_first_to_give_up() -> None:
+    async with undoing(After(1000, True)) as (grantor, request):
+        release = begin(grantor, request, 200)
+        await asyncio.wait_for(asyncio.gather(release.wait(110), release.wait(120)), 50)
+        assert clock() == 110
+        await release.wait(120)
+        assert clock() == 120
+
+
 @pytest.mark.parametrize(("pointless", "request_is", "ends"), [
     (150, "answered", 150), (160, "on its way", 130), (105, "on its way", 105), (160, "answered later", 150),
     (125, "answered later", 125),
@@ -179,6 +199,7 @@ async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_releas
         waiting = release.wait(math.inf)
         await asyncio.sleep(0.5)
         grantor.session.close()
+        await asyncio.sleep(0)
         assert waiting.done()
         assert told == [release]
         with pytest.raises(RedisConnectionError, match="the session has ended"):
