@@ -214,18 +214,18 @@ class ExitHandle(Block):
         exc: BaseException | None = args[-2]
         if self._body is not None:
             if isinstance(exc, GeneratorExit):
-                return _left_by(self, exc, sys._getframe(1))
+                return left_by(self, exc, sys._getframe(1))
             return self.leave(exc, None)
         if self._opened:
             raise RuntimeError(f"{self._owner!r}: this block was left already")
         owner = args[0] if len(args) > 3 else self._owner
         frame = sys._getframe(1)
         # The caller is a class of its own: behind its frame is that of the `async with` around it.
-        return _left_by(cast("SharedContextManager[Any]", owner)._take_kept(), exc, frame.f_back or frame)
+        return left_by(cast("SharedContextManager[Any]", owner)._take_kept(), exc, frame.f_back or frame)
 
 
-def _left_by(block: Block, exc: BaseException | None, frame: FrameType) -> Coro[None]:
-    """Leave *block* out of *frame*."""
+def left_by(block: Block, exc: BaseException | None, frame: FrameType | None) -> Coro[None]:
+    """Leave *block* out of *frame*; see `frame_left`."""
     if isinstance(exc, GeneratorExit) and _running_loop() is not block.loop:
         return _nothing()  # destroyed after its loop: nothing can be sent any more
     return block.leave(exc, frame)

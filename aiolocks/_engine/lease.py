@@ -17,7 +17,7 @@ from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
 from .._core.untyped import Coro
-from .block import Block, as_coroutine, current_task, frame_left
+from .block import Block, as_coroutine, current_task, frame_left, left_by
 from .guard import guard
 from .lease_state import GONE_FROM_SERVER, LeaseHandle, LeaseState
 from .note import change_note
@@ -315,7 +315,7 @@ class Lease(NameHints, LeaseHandle):
         block, self._block = self._block, None
         if block is None:
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
-        return as_coroutine(block.leave(exc, frame_left(exc)))
+        return as_coroutine(left_by(block, exc, frame_left(exc)))
 
     if not TYPE_CHECKING:  # type checkers know without it
         __enter__ = __exit__ = entered_without_async
@@ -391,7 +391,7 @@ class Hold:
         if block is None:
             raise RuntimeError("this hold was left already")
         self._in_use = False
-        return as_coroutine(block.leave(exc, frame))
+        return as_coroutine(left_by(block, exc, frame))
 
     def __repr__(self) -> str:
         return f"<Hold of {self._of}>"

@@ -13,6 +13,7 @@ when that loop is closed.
 """
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import logging
@@ -438,7 +439,8 @@ class ThreadWatchdog:
     def stop_renewing(self, state: LeaseState) -> None:
         if state in self._live:
             del self._live[state]
-            self._call(Watchdog.stop_renewing, state)
+            with contextlib.suppress(RuntimeError):  # the thread has ended, because the session's loop was closed
+                self._call(Watchdog.stop_renewing, state)
 
     def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
         """Renew every lease soon, or every *wanted* one. The thread does this itself when one of its links changes."""
