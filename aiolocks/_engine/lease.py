@@ -236,7 +236,8 @@ class Lease(NameHints, LeaseHandle):
             TypeError: It is of a `Redlock`. It lasts as before.
             RedisError: Not confirmed while the lease lasted, or within 10 s. The lease is released.
 
-        After a cancellation the lease is released too, in the background if necessary.
+        After a cancellation the lease is released too, in the background if necessary. A cancellation while a guard is
+        still awaited has begun nothing, so the lease lasts as before.
         """
         with Doing(f"handing off {self._state.what}"):
             return await self._state.context.session.hand_off(self._state, ttl)

@@ -181,6 +181,11 @@ async def test_a_hand_off_waits_for_a_guard_and_the_adopter_guards_again(make: M
     lease = await lock.acquire()
     guarding = asyncio.ensure_future(lease.guard(("INCR", counter)))
     await asyncio.sleep(0)
+    handing = asyncio.ensure_future(lease.hand_off())
+    await asyncio.sleep(0)
+    handing.cancel()
+    await asyncio.wait([handing])
+    assert lease.held, "the hand-off still waited for the guard"
     text = await lease.hand_off()
     assert await guarding == [1]
     with pytest.raises(LeaseLostError):
