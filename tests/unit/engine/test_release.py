@@ -155,23 +155,15 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
 
 
 @pytest.mark.parametrize("cancelled", [0, 1])
-async def test_several_callers_wait_for_one_release_and_one_that_is_cancelled_wakes_no_other(cancelled: int) -> None:
-    async with undoing(After(3, True)) as (grantor, request):
-        release = begin(grantor, request)
-        waits = [asyncio.create_task(over(release)) for _ in range(3)]
-        await asyncio.sleep(1)
-        waits.pop(cancelled).cancel()
-        await asyncio.wait_for(asyncio.gather(*waits), 10)
-        assert clock() == 103
-
-
-async def test_callers_that_wait_for_one_release_wait_for_no_longer_than_the_first_to_give_up() -> None:
-    async with undoing(After(1000, True)) as (grantor, request):
-        release = begin(grantor, request, 200)
-        await asyncio.wait_for(asyncio.gather(release.wait(110), release.wait(120)), 50)
-        assert clock() == 110
-        await release.wait(120)
-        assert clock() == 120
+async def test_several_callers_wait_for_one_release_for_the_shortest_time_and_cancel_no_other(cancelled: int) -> None:
+    for done_after, ends in ((3, 3), (1000, 10)):
+        async with undoing(After(done_after, True)) as (grantor, request):
+            begun, release = clock(), begin(grantor, request, clock() + 100)
+            waits = [asyncio.ensure_future(release.wait(begun + seconds)) for seconds in (10, 10, 20)]
+            await asyncio.sleep(1)
+            waits.pop(cancelled).cancel()
+            await asyncio.wait_for(asyncio.gather(*waits), 50)
+            assert clock() == begun + ends
 
 
 @pytest.mark.parametrize(("pointless", "request_is", "ends"), [
