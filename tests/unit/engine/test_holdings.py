@@ -44,8 +44,7 @@ async def test_permits_of_a_task_s_open_blocks_add_up_and_are_no_others() -> Non
     holdings = ledger()
     other = asyncio.create_task(asyncio.sleep(0))
     body = inside(holdings, 1)
-    assert holdings.inside(other, BASE) == 0
-    assert holdings.inside(this_task(), b"stub:another") == 0
+    assert (holdings.inside(other, BASE), holdings.inside(this_task(), b"stub:another")) == (0, 0)
     assert holdings.inside(None, BASE) == 0
     await other
     body.leave()

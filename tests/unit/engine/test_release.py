@@ -197,8 +197,7 @@ async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_releas
         with pytest.raises(RedisConnectionError, match="the session has ended"):
             release.outcome()
         await asyncio.sleep(100)
-        assert grantor.times("withdraw") == [100]
-        assert told == [release]
+        assert (grantor.times("withdraw"), told) == ([100], [release])
         assert "the session has ended" in str(release.trouble), "an answer that comes later changes nothing"
 
 
