@@ -158,7 +158,7 @@ class Acquisition:
         if report is not None:
             # Before the block checks the clock, and may find the lease lost.
             state.emit("acquired", report.waited(request, now))
-        if state.renewer is None and (by_hand or report is not None):
+        if not state.options.renew and (by_hand or report is not None):
             state.watch_deadline()  # or its loss would not be reported, and it would stay listed until its task ends
         if block is not None:
             block.open(lease, state)

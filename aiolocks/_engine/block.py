@@ -21,6 +21,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
+from .._core.timing import margin
 from .._core.untyped import Coro, Task
 from .context import Grantor
 from .holdings import BodyTask
@@ -97,7 +98,7 @@ class Block:
         if state.task is not None:
             state.unlist()
         if not state.options.wait_release and valid and len(context.undos.under_way) < _MAX_UNANSWERED:
-            state.release_on_server(now, None, partial(_check, state.fence, note=_NOT_WAITED))
+            state.release_on_server(now, None, partial(_check, state.fence, state.validity.deadline, note=_NOT_WAITED))
             return
         release = state.release_on_server(now, GRACE if valid and waits and exc is None else None)
         if not valid:
@@ -119,7 +120,7 @@ class Block:
                 await release.settle(min(deadline, now + GRACE))
                 raise
             if not release.ended:
-                _check(fence, release)
+                _check(fence, deadline, release)
             if release.ended is False:
                 _report(release.grantor, fence, GONE_FROM_SERVER, on_lost, leaving)
         if leaving is not None and leaving is not exc:
@@ -129,13 +130,15 @@ class Block:
                 del leaving  # or its traceback and this frame keep each other, and the caller's, until a collection
 
 
-def _check(fence: int, release: Release, note: str = "") -> None:
+def _check(fence: int, deadline: float, release: Release, note: str = "") -> None:
     """Log any trouble with the release of a lease that was valid until then; *note* ends the text."""
     grantor = release.grantor
     if not release.done or release.trouble is not None:
+        left = deadline - grantor.context.clock()
+        left += margin(max(release.request.terms.ttl, left))  # it can have been renewed for longer than its own TTL
         log.warning(
-            "%s %r: the release could not be confirmed; the lease ends with its TTL of %g s at the latest",
-            grantor.kind, grantor.name, release.request.terms.ttl,
+            "%s %r: the release could not be confirmed; the lease ends with its TTL at the latest, in about %g s",
+            grantor.kind, grantor.name, round(max(left, 0.0), 1),
         )  # fmt: skip
     elif release.ended is False:
         log.warning("%s%s", loss_error(grantor.kind, grantor.name, fence, GONE_FROM_SERVER), note)
@@ -214,18 +217,18 @@ class ExitHandle(Block):
         exc: BaseException | None = args[-2]
         if self._body is not None:
             if isinstance(exc, GeneratorExit):
-                return _left_by(self, exc, sys._getframe(1))
+                return left_by(self, exc, sys._getframe(1))
             return self.leave(exc, None)
         if self._opened:
             raise RuntimeError(f"{self._owner!r}: this block was left already")
         owner = args[0] if len(args) > 3 else self._owner
         frame = sys._getframe(1)
         # The caller is a class of its own: behind its frame is that of the `async with` around it.
-        return _left_by(cast("SharedContextManager[Any]", owner)._take_kept(), exc, frame.f_back or frame)
+        return left_by(cast("SharedContextManager[Any]", owner)._take_kept(), exc, frame.f_back or frame)
 
 
-def _left_by(block: Block, exc: BaseException | None, frame: FrameType) -> Coro[None]:
-    """Leave *block* out of *frame*."""
+def left_by(block: Block, exc: BaseException | None, frame: FrameType | None) -> Coro[None]:
+    """Leave *block* out of *frame*; see `frame_left`."""
     if isinstance(exc, GeneratorExit) and _running_loop() is not block.loop:
         return _nothing()  # destroyed after its loop: nothing can be sent any more
     return block.leave(exc, frame)

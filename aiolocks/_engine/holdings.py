@@ -12,7 +12,7 @@ import heapq
 import itertools
 import logging
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -135,8 +135,9 @@ class Loss(NamedTuple):
     """When the newest of these leases was granted; its fencing token and the reason of its loss follow."""
     fence: int
     reason: str
-    times: int
-    """Number of losses still to report."""
+    unreported: Counter[tuple[float, int]]
+    """How many of the losses are still to report, by when the lease was granted and its fencing token: leases of one
+    `RLock` can share a token."""
 
 
 @final
@@ -322,13 +323,16 @@ class Holdings:
         """Note that *task* knows of this loss, which `lock.release()` then does not report again."""
         of = None if task is None else self._tasks.get(task)
         loss = None if of is None else of.losses.get(state.listed_as)
-        if of is not None and loss is not None and (loss.fence == state.fence or loss.times > 1):
-            self._count_off(of.losses, state.listed_as, loss)
+        lease = state.validity.begun, state.fence
+        if of is not None and loss is not None and loss.unreported[lease]:
+            self._count_off(of.losses, state.listed_as, lease)
 
-    def _count_off(self, losses: dict[Base, Loss], base: Base, loss: Loss) -> None:
-        if loss.times > 1:
-            losses[base] = loss._replace(times=loss.times - 1)
-        else:
+    def _count_off(self, losses: dict[Base, Loss], base: Base, lease: tuple[float, int]) -> None:
+        unreported = losses[base].unreported
+        unreported[lease] -= 1
+        if not unreported[lease]:
+            del unreported[lease]
+        if not unreported:
             del losses[base]
             self._on_change()
 
@@ -339,7 +343,8 @@ class Holdings:
             loss = of.losses.get(base)
             # equivalent: <=, no two leases have the same fencing token
             if loss is not None and (state is None or (state.validity.begun, state.fence) < (loss.begun, loss.fence)):
-                self._count_off(of.losses, base, loss)
+                newest, others = (loss.begun, loss.fence), loss.unreported
+                self._count_off(of.losses, base, newest if newest in others else next(iter(others)))
                 return loss
         return state
 
@@ -363,8 +368,12 @@ class Holdings:
     def _remember(self, of: _Ledger, state: "LeaseState") -> None:
         """Keep the loss of *state* for another TTL."""
         until, base, validity = self._clock() + state.ttl, state.listed_as, state.validity
-        times = 1 + of.losses[base].times if base in of.losses else 1
-        of.losses[base] = Loss(until, validity.begun, state.fence, validity.reason, times)
+        lease, known = (validity.begun, state.fence), of.losses.get(base)
+        loss = Loss(until, *lease, validity.reason, Counter() if known is None else known.unreported)
+        loss.unreported[lease] += 1
+        if known is not None and (known.begun, known.fence) > lease:
+            loss = known._replace(until=until)
+        of.losses[base] = loss
         self._forget_at(until, of, base)
 
     def _forget_at(self, until: float, of: _Ledger, what: "LeaseState | Base") -> None:

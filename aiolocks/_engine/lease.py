@@ -17,7 +17,7 @@ from .._core.hints import NameHints, entered_without_async
 from .._core.options import UNSET, Duration, Unset, check_ttl
 from .._core.timing import deadline
 from .._core.untyped import Coro
-from .block import Block, as_coroutine, current_task, frame_left
+from .block import Block, as_coroutine, current_task, frame_left, left_by
 from .guard import guard
 from .lease_state import GONE_FROM_SERVER, LeaseHandle, LeaseState
 from .note import change_note
@@ -236,7 +236,8 @@ class Lease(NameHints, LeaseHandle):
             TypeError: It is of a `Redlock`. It lasts as before.
             RedisError: Not confirmed while the lease lasted, or within 10 s. The lease is released.
 
-        After a cancellation the lease is released too, in the background if necessary.
+        After a cancellation the lease is released too, in the background if necessary. A cancellation while a guard is
+        still awaited has begun nothing, so the lease lasts as before.
         """
         with Doing(f"handing off {self._state.what}"):
             return await self._state.context.session.hand_off(self._state, ttl)
@@ -315,7 +316,7 @@ class Lease(NameHints, LeaseHandle):
         block, self._block = self._block, None
         if block is None:
             raise RuntimeError(f"no block with this lease of {self.name!r} is open")
-        return as_coroutine(block.leave(exc, frame_left(exc)))
+        return as_coroutine(left_by(block, exc, frame_left(exc)))
 
     if not TYPE_CHECKING:  # type checkers know without it
         __enter__ = __exit__ = entered_without_async
@@ -391,7 +392,7 @@ class Hold:
         if block is None:
             raise RuntimeError("this hold was left already")
         self._in_use = False
-        return as_coroutine(block.leave(exc, frame))
+        return as_coroutine(left_by(block, exc, frame))
 
     def __repr__(self) -> str:
         return f"<Hold of {self._of}>"

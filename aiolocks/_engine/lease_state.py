@@ -344,9 +344,9 @@ class LeaseState:
         self.entered = True
         if self.options.on_lost == "cancel":
             self._on_loss = body.stop
-            if self.renewer is None and self.over:
-                body.stop()  # a listener to "acquired" blocked the loop for longer than the lease lasts
             if not self.options.renewed_in_loop:
+                if self.over:
+                    body.stop()  # a listener to "acquired" blocked the loop for longer than the lease lasts
                 self.watch_deadline()
         return body
 
@@ -401,9 +401,12 @@ class LeaseState:
     def worth_warning(self) -> bool:
         """Whether to log its loss: it should have lasted longer, or its block is still open.
 
-        A lease taken by hand with `renew=False` ends as planned. `Holdings` warns of a dropped lease.
+        A lease taken by hand with `renew=False` ends as planned, unless tracking finds that it has ended before its
+        deadline. `Holdings` warns of a dropped lease.
         """
-        return self.renewer is not None or self.body is not None
+        if self.body is not None or self.renewer is None:
+            return self.body is not None
+        return self.options.renew or self.context.clock() < self.validity.deadline
 
     def lose_from_thread(self, reason: str) -> None:
         """Record a loss from another thread: `held` is False at once; the body is stopped when the loop next runs."""

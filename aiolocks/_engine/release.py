@@ -134,16 +134,18 @@ class Release:
             grantor.undo(request, self)
 
     def wait(self, until: float) -> "asyncio.Future[None]":
-        """Return a new `waited`, for one caller that waits until then at most."""
-        undos = self._undos
-        waited = self.waited = undos.loop.create_future()
+        """Return a future that resolves when `waited` does, *until* at the latest. Several callers can wait so."""
+        undos, waited = self._undos, self.waited
+        if waited is None or waited.done():
+            waited = self.waited = undos.loop.create_future()
+            self.due = math.inf
         if self.done:
             waited.set_result(None)
-        else:
+        elif until < self.due:
             self.due = until
             if until < undos.waits.next_due:
                 undos.waits.arm(until, undos.clock())
-        return waited
+        return asyncio.shield(waited)  # a caller that is cancelled must not wake the others
 
     async def settle(self, until: float) -> None:
         """Wait until it is done or refused, or until *until*. A cancellation is passed on only afterwards."""

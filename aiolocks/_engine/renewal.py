@@ -13,6 +13,7 @@ when that loop is closed.
 """
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import logging
@@ -199,12 +200,25 @@ class Watchdog:
         # equivalent: line dropped, the last time counts
         self.wakes_at = -math.inf  # the timer is set below, once for all
         now = self._clock()
-        self._sort()
-        self._renew(self._due(now), now)
-        if self._heap:
-            self.wake_by(self._heap[0][0])
-        else:
-            self.wakes_at = math.inf
+        try:
+            self._sort()
+            self._renew(self._due(now), now)
+        except BaseException:  # KeyboardInterrupt, perhaps in a listener to events; the loop may run again
+            self._enter_all(now)
+            raise
+        finally:
+            if self._heap:
+                self.wake_by(self._heap[0][0])
+            else:
+                self.wakes_at = math.inf
+
+    def _enter_all(self, now: float) -> None:
+        """Give each lease its entry again, because some were taken from the heap and not handled."""
+        self._heap.clear()
+        for renewal in self._live.values():
+            if renewal.due == math.inf:  # under way, if it was sent
+                renewal.under_way, renewal.due = False, now
+            self._enter(renewal.due, renewal)
 
     def _due(self, now: float) -> list[_Renewal]:
         """Take from the heap the leases that are due, and a few that soon will be."""
@@ -425,7 +439,8 @@ class ThreadWatchdog:
     def stop_renewing(self, state: LeaseState) -> None:
         if state in self._live:
             del self._live[state]
-            self._call(Watchdog.stop_renewing, state)
+            with contextlib.suppress(RuntimeError):  # the thread has ended, because the session's loop was closed
+                self._call(Watchdog.stop_renewing, state)
 
     def renew_all(self, wanted: Callable[[LeaseState], bool] | None = None) -> None:
         """Renew every lease soon, or every *wanted* one. The thread does this itself when one of its links changes."""

@@ -172,7 +172,7 @@ class Request:
         self.unanswered: tuple[PendingCall, ...] = ()
         """Attempts, oldest first."""
         self.asked_at: float | None = None
-        """When the first attempt left."""
+        """When the first attempt left, or the first since `ask_anew`."""
         self.valid_from: float | None = None
         """When a request left whose answer shows that no grant before it counts."""
         self.obstacle: float | Full | Exception | None = None
@@ -248,8 +248,12 @@ class Request:
             self.awaited = loop.create_future()
         self.awaited.cancel()
 
-    def may_wait(self, wait: bool) -> None:
-        self.wait = wait
+    def may_wait(self) -> None:
+        self.wait = True
+
+    def ask_anew(self) -> None:
+        """Before asking once more, without waiting: how long it stays unanswered counts from then."""
+        self.wait, self.asked_at = False, None
 
     def carry(self, extensions: tuple[Extension, ...]) -> None:
         self.extensions = extensions

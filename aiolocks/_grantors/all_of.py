@@ -202,7 +202,7 @@ class OrderedAttempt:
 
     async def _wait_for(self, part: Part) -> bool:
         """Queue for a part, and keep it once it is granted. Return False if its queue is full."""
-        part.request.may_wait(True)
+        part.request.may_wait()
         acquisition = Acquisition(self._context, part.grantor, b"", part.request, self._options, None)
         self._waiting = part.request
         try:
@@ -255,7 +255,7 @@ async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exc
     request.busy_for(None)
     asked: list[asyncio.Future[Answer]] = []
     for part in parts:
-        part.request.may_wait(False)
+        part.request.ask_anew()
         part.grantor.context.tokens[part.request.token] = part.request
         asked.append(asyncio.ensure_future(part.grantor.grant(part.request)))
     try:

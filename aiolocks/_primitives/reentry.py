@@ -100,8 +100,8 @@ class SharedLease:
 
     def _lost(self) -> None:
         core = self.core
-        if core.renewer is None and any(hold.body is not None for hold in self.holds):
-            log.warning("%s", core.error())  # the loss of a renewed lease was logged already
+        if not core.worth_warning and any(hold.body is not None for hold in self.holds):
+            log.warning("%s", core.error())  # otherwise the loss was logged already
         for hold in list(self.holds):
             hold.note_loss(self.core.validity.reason)
 

@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from aiolocks import LeaseLostError, Lock, LockManager, MultiLock, RWLock
+from aiolocks import LeaseLostError, Lock, LockManager, MultiLock, RLock, RWLock
+from aiolocks.events import on_event
 from tests.support import network
 from tests.support.clients import CHOSEN, PASSWORD, chosen_client, documented_rights
 from tests.support.inside import tracked_of
@@ -141,6 +142,29 @@ async def test_a_tracked_loss_by_hand_or_with_a_flag_wakes_tasks_that_wait_for_i
     await tracked(client)
     await delete(redis, KEYS["lock"])
     assert await asyncio.wait_for(lease.wait_lost(), 5)
+
+
+@pytest.mark.parametrize(("rights", "early"), [((), False), (("+client|tracking",), False), (("+client|tracking",), 1)])
+async def test_a_lease_by_hand_without_renewal_ends_as_planned_and_only_an_earlier_end_is_a_warning(
+    one_server: RedisServer, redis: Redis, quick_sessions: None, caplog: Any, rights: tuple[str, ...], early: bool
+) -> None:
+    told: list[str] = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(on_event(lambda event: told.append(event.kind)))
+        async with a_user(one_server, *rights) as client:
+            lease = await Lock(client, "orders", track=True, renew=False, ttl=60 if early else 0.3).acquire()
+            if early:
+                await tracked(client)
+                await delete(redis, KEYS["lock"])
+            await network.until(lambda: "lost" in told and lease.lost)
+    assert ("lock 'orders'" in caplog.text) == early
+
+
+async def test_a_block_of_an_rlock_without_renewal_logs_its_loss_once(client: Redis, redis: Redis, caplog: Any) -> None:
+    for ttl, steps in ((0.3, []), (60, [partial(tracked, client), partial(delete, redis, KEYS["rlock"])])):
+        caplog.clear()
+        await stopped_after(RLock(client, "orders", track=True, renew=False, ttl=ttl), *steps)
+        assert len(caplog.messages) == 1
 
 
 async def test_an_evicted_lock_is_lost_at_once(servers: Callable[..., RedisServer], quick_sessions: None) -> None:

@@ -82,12 +82,9 @@ async def test_the_end_of_a_loop_waits_for_answers_and_for_others_that_may_relea
 
     assert await waits(yes, no) == 0, "no task is left that could release it"
     others = asyncio.ensure_future(asyncio.sleep(3))
-    assert await waits(no, no) == 0
-    assert await waits(no, lambda: clock() < 0.5) == 0.5
-    assert await waits(no, yes) == 1.0
-    assert await waits(lambda: clock() < 1.8, no) == 0.3
-    assert await waits(yes, no) == 1.0
-    assert await waits(yes, no) == 0.2
+    assert (await waits(no, no), await waits(no, lambda: clock() < 0.5)) == (0, 0.5)
+    assert (await waits(no, yes), await waits(lambda: clock() < 1.8, no)) == (1.0, 0.3)
+    assert (await waits(yes, no), await waits(yes, no)) == (1.0, 0.2)
     assert others.done()
 
 

@@ -51,8 +51,7 @@ def assert_nothing_left(grantor: ScriptedGrantor) -> None:
 async def test_a_stub_takes_timedeltas_as_a_lock_does() -> None:
     grantor = ScriptedGrantor(grants=[After(timedelta(seconds=2), 1)], renewals=[ConnectionError()])
     await until_lost(grantor.hold(ttl=timedelta(seconds=30), timeout=timedelta(minutes=1), max_hold=timedelta(hours=1)))
-    assert clock() == END
-    assert [asked.ttl for asked in grantor.asked] == [30.0] * len(grantor.asked)
+    assert (clock(), [asked.ttl for asked in grantor.asked]) == (END, [30.0] * len(grantor.asked))
     with pytest.raises(ValueError, match="ttl"):
         await grantor.acquire(ttl=timedelta(0))
 
@@ -81,8 +80,7 @@ async def test_a_turn_is_confirmed_if_under_half_its_ttl_is_left(age: float, con
     grantor = ScriptedGrantor(grants=["queued", confirmation])
     later(age, grantor.hand_over, 7)
     async with grantor.hold(ttl=30) as lease:
-        assert grantor.times("grant") == [1, 1 + age][:asked]
-        assert len(set(grantor.tokens("grant"))) == 1
+        assert (grantor.times("grant"), len(set(grantor.tokens("grant")))) == ([1, 1 + age][:asked], 1)
         valid_from = 1 if confirmation != 7 else grantor.times("grant")[-1]
         assert lease.remaining() == pytest.approx(deadline(valid_from, ttl=30) - clock())
         assert grantor.requests[-1].turn.done()
@@ -108,8 +106,7 @@ async def test_a_confirmation_answered_queued_waits_for_the_next_turn() -> None:
     later(20, grantor.hand_over, 7)
     later(25, grantor.hand_over, 8)
     async with grantor.hold(ttl=30) as lease:
-        assert clock() == 26
-        assert lease.fencing_token == 8
+        assert (clock(), lease.fencing_token) == (26, 8)
         assert lease.remaining() == pytest.approx(deadline(sent_at=21, ttl=30) - 26)
 
 
@@ -128,8 +125,7 @@ async def test_confirmed_but_nothing_left_is_withdrawn_and_asked_again_with_a_ne
     async with grantor.hold(ttl=30) as lease:
         first, again, new = grantor.tokens("grant")
         assert first == again != new
-        assert lease.token.encode() == new
-        assert lease.fencing_token == 8
+        assert (lease.token.encode(), lease.fencing_token) == (new, 8)
         assert grantor.tokens("withdraw") == [first]
         await asyncio.sleep(1)
         assert grantor.tokens("withdraw") == [first] * 2
@@ -164,8 +160,7 @@ async def test_what_never_left_is_asked_again_for_ten_seconds_too() -> None:
     grantor = Unconnected(ScriptedGrantor())
     with pytest.raises(RedisConnectionError, match="refused"):
         await grantor.asking().acquire(Lease)
-    assert grantor.attempts == [0, 2.5, 5, 7.5]
-    assert clock() == 10
+    assert (grantor.attempts, clock()) == ([0, 2.5, 5, 7.5], 10)
 
 
 class Unconnected(Around):
@@ -187,8 +182,7 @@ async def test_a_turn_that_comes_while_the_request_is_asked_again_ends_the_askin
     grantor = ScriptedGrantor(grants=[After(1, RedisConnectionError())])
     later(turn, grantor.hand_over, 7)
     async with grantor.hold() as lease:
-        assert clock() == asked
-        assert lease.fencing_token == 7
+        assert (clock(), lease.fencing_token) == (asked, 7)
         assert len(grantor.times("grant")) == asked
 
 
@@ -248,8 +242,7 @@ async def test_trouble_is_retried_as_the_client_would_and_then_raised_as_it_is()
     with pytest.raises(RedisConnectionError) as caught:
         await grantor.acquire()
     assert caught.value is trouble
-    assert clock() == 0
-    assert len(grantor.times("grant")) == 1 + 3
+    assert (clock(), len(grantor.times("grant"))) == (0, 1 + 3)
     assert len(set(grantor.tokens("grant"))) == 1
     await asyncio.sleep(1)
     assert_nothing_left(grantor)
@@ -291,8 +284,7 @@ class Replicated(Around):
 async def test_a_lease_that_replicas_must_have_begins_when_they_have_it(timeout: float | None) -> None:
     grantor = Replicated(ScriptedGrantor(grants=[After(1, 7)]), 2)
     lease = await grantor.asking(timeout).acquire(Lease)
-    assert clock() == 3
-    assert grantor.wanted == [2]
+    assert (clock(), grantor.wanted) == (3, [2])
     assert lease.fencing_token == 70
     assert lease.remaining() == pytest.approx(deadline(sent_at=1, ttl=30) - 3)
     assert await lease.release()
@@ -420,8 +412,7 @@ async def test_a_loss_stops_the_body_whatever_it_awaits(wait: Callable[[], Await
     with pytest.raises(LeaseLostError):
         async with ScriptedGrantor(renewals=[ConnectionError()]).hold(ttl=30):
             await wait()
-    assert clock() == END
-    assert this_task().cancelling() == 0
+    assert (clock(), this_task().cancelling()) == (END, 0)
     await asyncio.sleep(7200)  # what was shielded or not awaited any more
 
 
@@ -552,8 +543,7 @@ async def test_an_outer_cancellation_at_the_instant_of_a_loss_wins(first: str) -
     loop.call_at(END, task.cancel, "by others")
     with pytest.raises(asyncio.CancelledError, match=None if first == "the loss" else "by others"):
         await task
-    assert clock() == END
-    assert seen == [1, 0]
+    assert (clock(), seen) == (END, [1, 0])
 
 
 @pytest.mark.parametrize("first", ["the loss", "the timeout"])
@@ -564,8 +554,7 @@ async def test_an_outer_timeout_at_the_instant_of_a_loss_stays_a_timeout(first: 
                 if first == "the loss":
                     limit.reschedule(END)
                 await anyio.sleep_forever()
-    assert clock() == END
-    assert this_task().cancelling() == 0
+    assert (clock(), this_task().cancelling()) == (END, 0)
 
 
 @pytest.mark.parametrize("raised", [False, True])
@@ -599,8 +588,7 @@ async def test_a_loss_of_the_outer_block_ends_the_inner_one_and_releases_it() ->
         async with outer.hold():
             async with inner.hold():
                 await anyio.sleep_forever()
-    assert caught.value.name == "outer"
-    assert inner.times("withdraw")[0] == outer.times("renew")[0]
+    assert (caught.value.name, inner.times("withdraw")[0]) == ("outer", outer.times("renew")[0])
     assert clock() == pytest.approx(inner.times("withdraw")[0] + 0.5)
     await asyncio.sleep(0.1)
     assert_nothing_left(inner)
@@ -703,8 +691,7 @@ async def test_no_renewal_leaves_once_the_release_has() -> None:
         await asyncio.sleep(10)
     await asyncio.sleep(10)
     verbs = [asked.verb for asked in grantor.asked]
-    assert verbs[-1] == "withdraw"
-    assert verbs.count("withdraw") == 1
+    assert (verbs[-1], verbs.count("withdraw")) == ("withdraw", 1)
     assert verbs.count("renew") > 80
 
 

@@ -60,12 +60,15 @@ async def test_what_a_body_raises_in_a_cancelled_scope_leaves_though_the_release
     assert clock() == 0.4
 
 
-async def test_a_release_that_never_succeeded_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    async with ScriptedGrantor(withdrawals=[RedisConnectionError()]).hold(ttl=0.5):
-        pass
+@pytest.mark.parametrize(("ttl", "renewed", "left"), [(0.5, 0.5, 0), (30.0, 0.5, 29), (30.0, 90.0, 89)])
+async def test_a_release_that_never_succeeded_is_warned_of_with_the_time_that_the_lease_lasts(
+    caplog: pytest.LogCaptureFixture, ttl: float, renewed: float, left: float
+) -> None:
+    async with ScriptedGrantor(withdrawals=[RedisConnectionError()]).hold(ttl=ttl) as lease:
+        await lease.renew(renewed)
     (warning,) = caplog.messages
     assert "stub 'scripted': the release could not be confirmed" in warning
-    assert "TTL of 0.5 s" in warning
+    assert warning.endswith(f"TTL at the latest, in about {left:g} s")
 
 
 async def test_a_block_in_a_forked_child_ends_in_the_error_that_says_so() -> None:

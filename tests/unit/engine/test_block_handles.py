@@ -262,17 +262,26 @@ async def test_a_coroutine_that_is_destroyed_in_its_block_releases_without_await
     assert grantor.tokens("withdraw") == [lease.token.encode()]
 
 
-def test_a_coroutine_that_is_destroyed_after_its_loop_sends_nothing_says_nothing_and_is_kept_nowhere() -> None:
+@pytest.mark.parametrize("kind", ["object", "hold", "lease"])
+def test_a_coroutine_that_is_destroyed_after_its_loop_sends_nothing_says_nothing_and_is_kept_nowhere(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     left: list[tuple[Coroutine[Any, Any, None], Scripted]] = []
 
     async def leave_it_suspended() -> None:
         primitive = Scripted()
-        coroutine, _ = await suspended(primitive)
+        stub = primitive.grantor
+        block = primitive if kind == "object" else stub.hold() if kind == "hold" else await stub.acquire()
+        coroutine, _ = await suspended(block)
         left.append((coroutine, primitive))
 
-    in_a_loop_of_its_own(leave_it_suspended())
+    loop = JumpingLoop()
+    loop.run_until_complete(leave_it_suspended())
+    loop.close()
+    loop._jump(END)
     ((coroutine, primitive),) = left
     coroutine.close()
+    assert not caplog.messages
     assert not primitive.grantor.times("withdraw")
     assert not primitive._kept
 

@@ -35,8 +35,7 @@ async def test_a_block_is_acquired_and_released_with_the_time_it_waited_and_held
     assert shown(heard) == [("acquired", 0.25, 7), ("released", 5.0, 7)] * 3
     assert {(event.name, event.primitive) for event in heard} == {("scripted", "stub")}
     numbers = [event.acquisition for event in heard]
-    assert numbers[::2] == numbers[1::2]
-    assert len(set(numbers)) == 3
+    assert (numbers[::2], len(set(numbers))) == (numbers[1::2], 3)
     assert 0 not in numbers
     before = events.number()
     async with ScriptedGrantor().hold():
@@ -160,8 +159,7 @@ async def test_failed_renewals_are_told_with_what_is_left_and_logged_once(caplog
     grantor = ScriptedGrantor(renewals=[RedisConnectionError("gone")])
     with hearing() as heard:
         await until_lost(grantor.hold(ttl=30))
-    assert heard.kinds("renewal_failed") == ["acquired", "endangered", "lost"]
-    assert heard.kinds()[-1] == "lost"
+    assert (heard.kinds("renewal_failed"), heard.kinds()[-1]) == (["acquired", "endangered", "lost"], "lost")
     left = [event.seconds for event in heard.of("renewal_failed")]
     assert left == sorted(left, reverse=True)
     assert 15 < left[0] < 21

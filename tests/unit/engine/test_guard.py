@@ -155,5 +155,4 @@ async def test_commands_are_sent_again_over_another_link_if_the_answer_is_no_lis
     async with holding(OK) as (server, lease):
         said = [b"hello", OK]
         server.answer = lambda asked: said.pop(0) if asked.what == "lock_guard" else 1
-        assert await lease.guard(("INCR", "n")) == [b"OK"]
-        assert len(server.connections) == 2
+        assert (await lease.guard(("INCR", "n")), len(server.connections)) == ([b"OK"], 2)

@@ -44,8 +44,7 @@ async def test_permits_of_a_task_s_open_blocks_add_up_and_are_no_others() -> Non
     holdings = ledger()
     other = asyncio.create_task(asyncio.sleep(0))
     body = inside(holdings, 1)
-    assert holdings.inside(other, BASE) == 0
-    assert holdings.inside(this_task(), b"stub:another") == 0
+    assert (holdings.inside(other, BASE), holdings.inside(this_task(), b"stub:another")) == (0, 0)
     assert holdings.inside(None, BASE) == 0
     await other
     body.leave()
@@ -162,6 +161,31 @@ async def test_a_loss_that_a_block_reports_leaves_that_of_a_lease_taken_by_hand(
     loss = grantor.context.holdings.newest(this_task(), BASE)
     assert isinstance(loss, Loss)
     assert loss.fence == 100
+
+
+async def test_a_loss_that_a_block_reports_leaves_those_of_several_leases_taken_by_hand() -> None:
+    grantor = ScriptedGrantor(grants=[100, 150, 200], renewals=[False])
+    first, second = [await grantor.acquire() for _ in range(2)]
+    async with grantor.hold(on_lost="flag") as third:
+        for lease in (first, second, third):
+            assert not await lease.renew()
+    for _ in range(2):
+        assert isinstance(grantor.context.holdings.newest(this_task(), BASE), Loss)
+    assert grantor.context.holdings.newest(this_task(), BASE) is None
+
+
+async def test_the_newest_loss_is_that_of_the_lease_granted_last_whichever_is_lost_first() -> None:
+    grantor = ScriptedGrantor(grants=[100, 150, 200], renewals=[False])
+    older, newer, newest = [await grantor.acquire() for _ in range(3)]
+    assert (await newer.renew(), await older.renew()) == (False, False)
+    holdings = grantor.context.holdings
+    assert holdings.newest(this_task(), BASE) is state_of(newest)
+    await newest.release()
+    loss = holdings.newest(this_task(), BASE)
+    assert isinstance(loss, Loss)
+    assert loss.fence == newer.fencing_token
+    assert not await older.release()
+    assert holdings.newest(this_task(), BASE) is None
 
 
 async def test_the_ledger_keeps_no_lease_of_a_task_that_ended() -> None:

@@ -25,8 +25,7 @@ async def test_a_lease_shows_what_was_granted_and_how_it_stands_but_no_token() -
     grantor = ScriptedGrantor(grants=[42], name="orders:42")
     lease, other = await grantor.acquire(ttl=30), await grantor.acquire(ttl=30, renew=False)
     assert (lease.name, lease.fencing_token) == ("orders:42", 42)
-    assert lease.token.encode() == grantor.requests[0].token
-    assert len(lease.token) == LENGTH
+    assert (lease.token.encode(), len(lease.token)) == (grantor.requests[0].token, LENGTH)
     assert repr(lease).endswith(" held>")
     await lease.release()
     for _ in range(2):
@@ -208,8 +207,7 @@ async def test_a_forgotten_lease_is_remembered_until_a_ttl_after_it_lapsed(at: f
     await forgotten(grantor, at=at)
     assert holdings.in_use() == remembered
     found = holdings.newest_unreferenced(b"stub:scripted")
-    assert (found is not None) == remembered
-    assert isinstance(found, Loss) == (remembered and at > END)
+    assert (found is not None, isinstance(found, Loss)) == (remembered, remembered and at > END)
     assert holdings.newest_unreferenced(b"stub:scripted") is None
     assert not holdings.in_use()
     if at < END:

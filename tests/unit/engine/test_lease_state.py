@@ -29,8 +29,7 @@ async def test_however_many_wait_for_the_loss_they_learn_of_it_by_one_timer_or_o
     assert timers() == 1
     if released:
         await lease.release()
-    assert await asyncio.gather(*waiting) == [not released] * 3
-    assert clock() == (1 if released else END)
+    assert (await asyncio.gather(*waiting), clock()) == ([not released] * 3, 1 if released else END)
 
 
 async def test_a_loss_says_why() -> None:
@@ -56,8 +55,7 @@ async def test_a_loss_is_noted_once_and_the_first_says_why() -> None:
     state.call_on_loss(lambda: told.append(state.validity.reason))
     state.lose("it was revoked")
     state.lose("it was forgotten")
-    assert told == ["it was revoked"]
-    assert why(lease) == "it was revoked"
+    assert (told, why(lease)) == (["it was revoked"], "it was revoked")
     await lease.release()
 
 

@@ -154,6 +154,18 @@ async def test_cancelling_a_caller_that_waits_leaves_the_release_going_on() -> N
         assert clock() == pytest.approx(103 + retry_delay(TTL, 1))
 
 
+@pytest.mark.parametrize("cancelled", [0, 1])
+async def test_several_callers_wait_for_one_release_for_the_shortest_time_and_cancel_no_other(cancelled: int) -> None:
+    for done_after, ends in ((3, 3), (1000, 10)):
+        async with undoing(After(done_after, True)) as (grantor, request):
+            begun, release = clock(), begin(grantor, request, clock() + 100)
+            waits = [asyncio.ensure_future(release.wait(begun + seconds)) for seconds in (10, 10, 20)]
+            await asyncio.sleep(1)
+            waits.pop(cancelled).cancel()
+            await asyncio.wait_for(asyncio.gather(*waits), 50)
+            assert clock() == begun + ends
+
+
 @pytest.mark.parametrize(("pointless", "request_is", "ends"), [
     (150, "answered", 150), (160, "on its way", 130), (105, "on its way", 105), (160, "answered later", 150),
     (125, "answered later", 125),
@@ -179,13 +191,13 @@ async def test_a_session_that_ends_calls_the_waiting_callers_and_tries_no_releas
         waiting = release.wait(math.inf)
         await asyncio.sleep(0.5)
         grantor.session.close()
+        await asyncio.sleep(0)
         assert waiting.done()
         assert told == [release]
         with pytest.raises(RedisConnectionError, match="the session has ended"):
             release.outcome()
         await asyncio.sleep(100)
-        assert grantor.times("withdraw") == [100]
-        assert told == [release]
+        assert (grantor.times("withdraw"), told) == ([100], [release])
         assert "the session has ended" in str(release.trouble), "an answer that comes later changes nothing"
 
 

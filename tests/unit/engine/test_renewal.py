@@ -1,12 +1,12 @@
 """Renewal in virtual time: when it happens, what it changes, and what goes on when it fails."""
 
 import asyncio
+import contextlib
 import gc
 import math
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import anyio
@@ -20,6 +20,7 @@ from aiolocks._engine.renewal import Watchdog
 from aiolocks._engine.request import Request, ResultCallback
 from aiolocks._grantors.session import Session
 from aiolocks._redis.endpoints import Pipelines
+from aiolocks.events import Event, on_event
 from aiolocks.testing import After, JumpingLoop, ScriptedGrantor
 from tests.support.inside import block_loop
 from tests.support.jumping import timers
@@ -40,7 +41,7 @@ async def test_renewals_come_at_a_third_of_the_ttl_give_or_take_a_tenth(ttl: flo
     assert {asked.ttl for asked in grantor.asked} == {ttl}
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def of_one_session(count: int, troubles: Sequence[Exception] = ()) -> AsyncIterator[list[ScriptedGrantor]]:
     """Hold a lease of each of so many grantors; renewals of the first meet *troubles* before they succeed."""
     first = ScriptedGrantor(renewals=[*troubles, True])
@@ -267,6 +268,26 @@ def test_a_loop_that_was_closed_under_its_leases_is_no_trouble_to_the_next() -> 
         runner.run(take_another())
     session.close()
     del lease
+
+
+def test_a_listener_that_is_interrupted_ends_no_renewals_of_other_leases() -> None:
+    async def hold() -> None:
+        first = ScriptedGrantor(name="first")
+        lost = await first.acquire(max_hold=1)  # so that the timer, and no reply, finds that it is lost
+        leases = [await ScriptedGrantor(session=first.session).acquire() for _ in range(100)]
+        await asyncio.sleep(300)
+        assert [lost.lost, *(lease.held for lease in leases)] == [True] * 101
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "lost":
+            raise KeyboardInterrupt
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner, contextlib.ExitStack() as stack:
+        stack.callback(on_event(interrupt))
+        holding = runner.get_loop().create_task(hold())
+        with pytest.raises(KeyboardInterrupt):
+            runner.get_loop().run_until_complete(holding)
+        runner.get_loop().run_until_complete(holding)
 
 
 async def test_however_often_all_are_to_be_renewed_at_once_they_are_when_it_matters_next() -> None:

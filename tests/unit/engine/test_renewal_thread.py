@@ -135,17 +135,18 @@ async def test_closing_the_watchdog_waits_for_the_end_of_its_thread() -> None:
 def test_the_thread_ends_by_itself_when_the_session_s_loop_was_closed() -> None:
     loop = JumpingLoop()
 
-    async def begin() -> ThreadWatchdog:
-        renewer = begun()
-        renewer.add(await lease_with(60.0), clock())
-        return renewer
+    async def begin() -> tuple[ThreadWatchdog, LeaseState]:
+        renewer, state = begun(), await lease_with(60.0)
+        renewer.add(state, clock())
+        return renewer, state
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aiolocks._grantors.session.Context.clock", staticmethod(clock))
-        renewer = loop.run_until_complete(begin())
+        renewer, state = loop.run_until_complete(begin())
     assert len(threads()) == 1
     loop.close()
     ended()
+    renewer.stop_renewing(state)
     renewer.close()
 
 

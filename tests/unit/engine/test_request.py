@@ -242,8 +242,7 @@ async def test_an_answer_is_passed_on_unless_its_caller_has_left() -> None:
     futures[2].cancel()
     for future, answer in zip(futures, [7, RedisConnectionError("cut"), 7], strict=True):
         resolve(future, answer)
-    assert futures[0].result() == 7
-    assert str(futures[1].exception()) == "cut"
+    assert (futures[0].result(), str(futures[1].exception())) == (7, "cut")
     assert futures[2].cancelled()
 
 
@@ -254,10 +253,8 @@ def test_a_repeated_request_has_a_new_token_and_the_old_place() -> None:
     one.carry((Adding(),))
     again = one.again()
     assert again.token != one.token
-    assert len(again.token) == len(one.token)
-    assert session_of(again.token) == session_of(one.token)
-    assert again.entry() == again.token + one.entry()[len(one.token) :]
-    assert again.place.ticket == one.place.ticket
+    assert (len(again.token), session_of(again.token)) == (len(one.token), session_of(one.token))
+    assert (again.entry(), again.place.ticket) == (again.token + one.entry()[len(one.token) :], one.place.ticket)
     assert (again.wait, again.extensions) == (one.wait, one.extensions)
     again = request(token=b"lease+first").again()
     stem, plus, fresh = again.token.partition(b"+")

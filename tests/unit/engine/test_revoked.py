@@ -17,8 +17,7 @@ async def test_a_lease_whose_renewal_is_refused_as_revoked_says_so() -> None:
     grantor = ScriptedGrantor(renewals=["revoked"])
     error = await until_lost(grantor.hold(ttl=30))
     assert 9 <= clock() <= 11
-    assert error.reason == "revoked"
-    assert grantor.tokens("withdraw") == [grantor.requests[0].token]
+    assert (error.reason, grantor.tokens("withdraw")) == ("revoked", [grantor.requests[0].token])
 
 
 async def test_a_lease_whose_renewal_by_hand_is_refused_as_revoked_says_so() -> None:
@@ -74,8 +73,7 @@ async def test_a_request_revoked_while_it_was_repeated_is_sent_under_another_tok
     """The reply to the first attempt was lost."""
     grantor = ScriptedGrantor(grants=[RedisConnectionError(), WithdrawnError(), 8])
     lease = await grantor.acquire(timeout=timeout)
-    assert len(set(grantor.tokens("grant"))) == 2
-    assert lease.fencing_token == 8
+    assert (len(set(grantor.tokens("grant"))), lease.fencing_token) == (2, 8)
     await lease.release()
 
 
@@ -95,6 +93,5 @@ async def test_a_revoked_turn_is_asked_for_again_until_the_callers_time_ends() -
     with pytest.raises(TimeoutError):
         async with grantor.hold(timeout=5):
             pytest.fail("not granted")
-    assert clock() == 5
-    assert len(set(grantor.tokens("grant"))) == 2
+    assert (clock(), len(set(grantor.tokens("grant")))) == (5, 2)
     assert set(grantor.tokens("withdraw")) == set(grantor.tokens("grant"))

@@ -22,8 +22,7 @@ async def test_what_is_undone_twice_is_undone_once_and_both_hear_of_it() -> None
     part, told = Part(stub, Request(1.0, 1, wait=False)), list[bool | Exception]()
     assert end(part, told.append) is end(part, told.append)
     await asyncio.sleep(0.3)
-    assert told == [True, True]
-    assert len(stub.times("withdraw")) == 1
+    assert (told, len(stub.times("withdraw"))) == ([True, True], 1)
 
 
 async def test_an_undo_that_was_begun_twice_does_not_outlive_its_session() -> None:
@@ -233,8 +232,7 @@ async def test_a_release_after_a_release_whose_answer_was_lost_counts_as_live() 
     parts = parts_of([LOST, False], True)
     Whole().undo(made_of(parts, granted=True), heard)
     await asyncio.sleep(1)
-    assert [answer for _, answer in heard.all] == [True]
-    assert [part.ended for part in parts] == [True, True]
+    assert ([answer for _, answer in heard.all], [part.ended for part in parts]) == ([True], [True, True])
 
 
 async def test_the_undo_of_nothing_is_told_at_once_and_ended_nothing() -> None:

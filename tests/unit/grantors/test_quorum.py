@@ -98,8 +98,7 @@ async def test_one_server_is_a_majority_of_itself() -> None:
     voter = Voter()
     async with quorum(voter) as majority:
         request = Request(TTL, 1, wait=True)
-        assert await majority.grant(request) == Granted(7, 0)
-        assert await majority.grant(request) == Granted(7, 0)
+        assert (await majority.grant(request), await majority.grant(request)) == (Granted(7, 0), Granted(7, 0))
         told: list[bool | Exception] = []
         majority.renew(request, TTL, told.append)
         majority.undo(request, told.append)
@@ -206,8 +205,7 @@ async def test_a_server_that_hangs_holds_up_no_decision_of_the_others() -> None:
         await acquire(majority)
         assert clock() == 0
     async with quorum(Voter(grant=takes(100)), Voter(grant=takes(100)), Voter(grant=SILENCE)) as majority:
-        assert await majority.grant(Request(TTL, 1, wait=False)) == Busy()
-        assert clock() == 0
+        assert (await majority.grant(Request(TTL, 1, wait=False)), clock()) == (Busy(), 0)
 
 
 async def test_votes_leave_no_timers_behind() -> None:
@@ -226,8 +224,7 @@ async def test_to_ask_a_quorum_once_gives_grants_back_first(undone: object, ttl:
         request = Request(ttl, 1, wait=False)
         assert await majority.grant(request) == Busy()
         assert clock() == pytest.approx(seconds)
-        assert set(voters[0].tokens("release")) == set(voters[0].tokens("grant"))
-        assert request.retry_after == 0.9
+        assert (set(voters[0].tokens("release")), request.retry_after) == (set(voters[0].tokens("grant")), 0.9)
 
 
 async def test_a_failed_attempt_is_given_back_before_the_next_and_under_another_token() -> None:
@@ -453,8 +450,7 @@ async def test_statistics_that_a_majority_does_not_give_are_an_error(others: lis
     async with quorum(Voter(), *voters) as majority:
         with pytest.raises(QuorumError) as caught:
             await majority.statistics(TTL)
-        assert caught.value.outcomes["a"] == "answered"
-        assert clock() == (0.5 if SILENCE in others else 0)
+        assert (caught.value.outcomes["a"], clock()) == ("answered", 0.5 if SILENCE in others else 0)
 
 
 async def test_statistics_wait_up_to_ten_seconds_for_servers_busy_with_another_programs_script() -> None:

@@ -80,8 +80,7 @@ async def test_replicas_are_waited_for_in_slices_until_enough_have_it() -> None:
     async with waiting(as_redis({0.0: 0, 0.12: 2})) as there:
         there.ask("it", 2, 1.0)
         await asyncio.sleep(5)
-        assert there.waits() == [(0, 2, 50), (0.05, 2, 50), (0.1, 2, 50)]
-        assert there.over == {"it": (0.12, 2)}
+        assert (there.waits(), there.over) == ([(0, 2, 50), (0.05, 2, 50), (0.1, 2, 50)], {"it": (0.12, 2)})
 
 
 async def test_replicas_are_waited_for_as_long_as_asked_and_then_as_many_as_have_it_are_reported() -> None:

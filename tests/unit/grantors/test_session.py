@@ -408,8 +408,7 @@ async def test_in_a_forked_child_a_link_that_cannot_be_detached_keeps_no_other_a
     if not child:
         os._exit(bool(_sessions) + 2 * sum(not session.context.forked for session in sessions))
     try:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert sorted(os.read(said, 2)) == [*b"12"]
+        assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sorted(os.read(said, 2))) == (0, [*b"12"])
     finally:
         for end in (said, saying):
             os.close(end)

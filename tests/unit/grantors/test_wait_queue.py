@@ -169,8 +169,7 @@ async def test_a_queue_rechecks_as_often_as_the_shortest_ttl_needs_and_says_so(h
         await waiting(hall, ttl=30)
         assert hall.of("lock_grant")[-1].asker[1] == b"300"
         await asyncio.sleep(1)
-        assert len(hall.rechecks()) - before == 10
-        assert hall.of("lock_recheck")[-1].asker[1] == b"300"
+        assert (len(hall.rechecks()) - before, hall.of("lock_recheck")[-1].asker[1]) == (10, b"300")
 
 
 async def test_once_all_waiters_have_left_no_recheck_is_sent_and_the_next_waiter_begins_again(hall: Hall) -> None:
@@ -303,8 +302,7 @@ async def test_one_for_whom_waiting_would_never_end_is_told_so(hall: Hall) -> No
         assert str(one.turn.exception()) == "only 2"
         assert not other.turn.done()
         await asyncio.sleep(1)
-        assert tokens(hall.of("lock_recheck")[-1]) == [other.token]
-        assert len(hall.tried) == 1
+        assert (tokens(hall.of("lock_recheck")[-1]), len(hall.tried)) == ([other.token], 1)
 
 
 async def test_a_lease_without_an_expiry_is_examined_once_a_live_holder_would_have_renewed_it(hall: Hall) -> None:
@@ -352,11 +350,9 @@ async def test_two_turns_in_a_row_that_were_not_told_are_reason_for_a_new_subscr
         return len(hall.times("SUBSCRIBE"))
 
     async with listening(hall):
-        assert await subscriptions() == 1
-        assert await subscriptions(told=True) == 1
+        assert (await subscriptions(), await subscriptions(told=True)) == (1, 1)
         assert await subscriptions() == 1, "one was told between them"
-        assert await subscriptions() == 2
-        assert await subscriptions() == 2
+        assert (await subscriptions(), await subscriptions()) == (2, 2)
         assert await subscriptions() == 3
 
 
@@ -376,8 +372,7 @@ async def test_a_session_that_is_not_found_among_subscribers_subscribes_again_an
         for times in (2, 3):
             hall.found, hall.finds_anew = 0, True
             await asyncio.sleep(3)
-            assert len(hall.times("SUBSCRIBE")) == times
-            assert len(hall.connections) == 1 + times
+            assert (len(hall.times("SUBSCRIBE")), len(hall.connections)) == (times, 1 + times)
             assert not polls(hall)
         hall.found, hall.finds_anew = 0, False
         async with asyncio.timeout(1.1):
@@ -505,8 +500,7 @@ async def test_leave_that_was_not_answered_is_taken_again_ahead_of_what_is_sent_
         hall.cut()
         before = len(hall.asked)
         await asyncio.sleep(0.01)
-        assert hall.asked[before:][0].what == "lock_recheck"
-        assert hall.asked[before:][0].asker[1] == b"0"
+        assert (hall.asked[before:][0].what, hall.asked[before:][0].asker[1]) == ("lock_recheck", b"0")
         await asyncio.sleep(5)
         assert len(hall.farewells()) == 2
 
@@ -527,8 +521,7 @@ async def test_a_place_that_the_server_has_forgotten_is_asked_for_by_the_old_tic
         hall.places = lambda token: 0
         await asyncio.sleep(1.1)
         [_, again] = hall.of("lock_grant")
-        assert again.arguments[0] == request.token
-        assert again.arguments[3] == b"7"
+        assert (again.arguments[0], again.arguments[3]) == (request.token, b"7")
         assert not request.turn.done()
         await asyncio.sleep(1)
         assert len(hall.of("lock_grant")) == 3, "it was forgotten once more"
@@ -635,8 +628,7 @@ async def test_a_server_that_cannot_be_reached_is_trouble_after_a_ttl_for_each(h
         await asyncio.sleep(0.4)
         assert isinstance(short.turn.exception(), RedisConnectionError)
         tried = [round(gap, 2) for gap in gaps(hall.tried[1:])]
-        assert tried[:4] == [0.04, 0.08, 0.16, 0.2]
-        assert set(tried[4:]) == {0.2}
+        assert (tried[:4], set(tried[4:])) == ([0.04, 0.08, 0.16, 0.2], {0.2})
         await asyncio.sleep(20)
         assert not long.turn.done()
         hall.refuses = False
@@ -753,8 +745,7 @@ async def test_what_the_server_had_no_time_to_hand_over_is_handed_over_at_once(h
             session.servers.wakeups[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)
         [asked] = hall.of("lock_recheck")
-        assert asked.arguments == [session.context.id + b" 3000 aiolocks:wake:"]
-        assert request.turn.result().fence == 41
+        assert (asked.arguments, request.turn.result().fence) == ([session.context.id + b" 3000 aiolocks:wake:"], 41)
         hall.recheck = ResponseError("OOM")
         session.servers.wakeups[0].deliver(b"-", MORE, 0, base)
         await asyncio.sleep(0.15)

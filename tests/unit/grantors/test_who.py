@@ -30,12 +30,10 @@ async def test_an_introduction_comes_ahead_of_the_first_request_and_once() -> No
         for _ in range(3):
             async with Lock(server.client(), "orders"):
                 pass
-    assert at[0] == 1
-    assert len(server.introductions) == 1
+    assert (at[0], len(server.introductions)) == (1, 1)
     (said,) = server.introductions
     assert said.keys[0] == b"aiolocks:session:" + server.runs("lock_grant")[0].arguments[0][:11]
-    assert said.arguments[:2] == [b"40000", b"0"]
-    assert said.arguments[4:] == [b"pid", b"%d" % os.getpid()]
+    assert (said.arguments[:2], said.arguments[4:]) == ([b"40000", b"0"], [b"pid", b"%d" % os.getpid()])
 
 
 async def test_an_introduction_is_repeated_only_while_anything_is_held() -> None:

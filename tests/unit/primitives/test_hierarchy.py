@@ -63,8 +63,7 @@ async def test_a_second_path_passes_the_queue_at_the_levels_that_are_held_alread
 async def test_all_levels_have_one_fencing_token_that_is_asked_for_in_one_step(path: str) -> None:
     async with aclosing(Server()) as server:
         async with server.at(path).write as lease:
-            assert lease.fencing_token == 50
-            assert set(lease.fencing_tokens.values()) == {50}
+            assert (lease.fencing_token, set(lease.fencing_tokens.values())) == (50, {50})
         (asked,) = server.runs("modes_fence")
         levels = (ROOT, TABLE, ROW)[: path.count("/") + 1]
         assert asked.keys == [key for level in levels for key in (level, level + b":meta")]

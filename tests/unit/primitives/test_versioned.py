@@ -79,8 +79,7 @@ async def test_a_cancelled_write_that_has_not_left_yet_never_does() -> None:
         await asyncio.sleep(0.5)
         await cancelled(task)
         await stock.read()
-        assert clock() == 1
-        assert [asked.what for asked in server.asked] == ["versioned_read"]
+        assert (clock(), [asked.what for asked in server.asked]) == (1, ["versioned_read"])
 
 
 @pytest.mark.parametrize("attempts", [True, 2.0, "3", None, 0, -1])

@@ -161,8 +161,7 @@ async def test_a_push_message_goes_to_its_listener() -> None:
     async with ends(push=True) as told:
         told.link.send(PING, None)
         await told.answer(b"*1\r\n:1\r\n:2\r\n")
-        assert told.pushed == [[1], 2]
-        assert told.heard == []
+        assert (told.pushed, told.heard) == ([[1], 2], [])
 
 
 @pytest.mark.parametrize("how", ["closed by the server", "broken", "garbage"])
@@ -219,8 +218,7 @@ async def test_closing_a_link_fails_its_callers_and_written_requests_still_leave
         told.link.send(b"first ", told.replies.append)
         told.link.send(b"second ", told.replies.append)
         told.link.close()
-        assert [str(reply) for reply in told.replies] == ["Connection closed."] * 2
-        assert len(told.lost) == 1
+        assert ([str(reply) for reply in told.replies], len(told.lost)) == (["Connection closed."] * 2, 1)
         assert await told.ended() == b"first second "
     async with ends() as told:
         told.link.send(b"x" * (4 << 20), None)
@@ -234,8 +232,7 @@ async def test_a_link_that_is_given_up_is_closed_though_the_other_end_does_not_r
         told.link.send(b"x" * (4 << 20), told.replies.append)
         reason = RedisConnectionError("silent")
         told.link.close(reason)
-        assert told.replies == [reason]
-        assert told.lost == [reason]
+        assert (told.replies, told.lost) == ([reason], [reason])
         await turns()
         assert len(await told.ended()) < 4 << 20
 
@@ -333,11 +330,9 @@ async def test_without_a_stream_each_caller_learns_of_the_end_once_and_nothing_i
         bare.send()
     await turns()
     [reason] = bare.lost
-    assert isinstance(reason, ConnectionCancelled) == (how == "cancelled")
-    assert ("cut" in str(reason)) == (how == "cut")
+    assert (isinstance(reason, ConnectionCancelled), "cut" in str(reason)) == (how == "cancelled", how == "cut")
     assert isinstance(reason, RedisError)
-    assert set(bare.replies) == {reason}
-    assert closed == ["closed"]
+    assert (set(bare.replies), closed) == ({reason}, ["closed"])
     assert bare.connection._sock is bare.connection._reader is bare.connection._writer is None
     told = len(bare.replies)
     bare.send()
@@ -346,8 +341,7 @@ async def test_without_a_stream_each_caller_learns_of_the_end_once_and_nothing_i
     await turns()
     assert bare.replies[told:] == [reason]
     bare.link.close()
-    assert bare.lost == [reason]
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert (bare.lost, asyncio.all_tasks()) == ([reason], {asyncio.current_task()})
 
 
 async def test_a_connection_is_made_once_and_nothing_but_what_is_asked_goes_over_it() -> None:

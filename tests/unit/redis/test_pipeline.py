@@ -185,8 +185,7 @@ async def test_what_a_server_has_forgotten_is_sent_whole_once_and_counts_from_wh
         await told(commands, outcomes, "a")
         call = ask(commands, outcomes, "a")
         await asyncio.sleep(3)
-        assert outcomes == {"a": (2.0, "a")}
-        assert call.sent_at == 1.0
+        assert (outcomes, call.sent_at) == ({"a": (2.0, "a")}, 1.0)
         server.answer = lambda asked: NoScriptError("NOSCRIPT No matching script.")
         outcomes.clear()
         assert "NOSCRIPT" in (await told(commands, outcomes, "a"))[1]
@@ -228,8 +227,7 @@ async def test_a_call_on_its_way_that_is_given_up_gets_its_reply_all_the_same() 
         await asyncio.sleep(2)
         call = ask(commands, outcomes, "a")
         call.abandon()
-        assert list(outcomes) == ["first"]
-        assert call.subject == "a"
+        assert (list(outcomes), call.subject) == (["first"], "a")
         await asyncio.sleep(2)
         assert outcomes["a"] == (3.0, "a")
 
@@ -251,8 +249,7 @@ async def test_a_server_that_is_the_wrong_server_is_left_and_the_calls_behind_it
         ask(commands, outcomes, "b")
         await asyncio.sleep(0.6)
         ask(commands, outcomes, "c")
-        assert lost == ["lost"]
-        assert isinstance(calls[0], NoPrimaryError) == ("read only" in str(reply))
+        assert (lost, isinstance(calls[0], NoPrimaryError)) == (["lost"], "read only" in str(reply))
         assert isinstance(calls[0], RedisConnectionError)
         assert outcomes["b"] == (0.5, f"ConnectionError: {calls[0]}")
         await asyncio.sleep(1)
@@ -293,8 +290,7 @@ async def test_a_reply_is_waited_for_as_long_as_its_patience_and_then_the_link_i
         await asyncio.sleep(10)
         assert outcomes["a"] == (104.0, LATE)
         assert outcomes["behind"] == (104.0, LATE)
-        assert lost == ["lost"]
-        assert (await told(commands, outcomes, "next"))[1] == "next"
+        assert (lost, (await told(commands, outcomes, "next"))[1]) == (["lost"], "next")
     assert len(server.connections) == 2
 
 
@@ -338,8 +334,7 @@ async def test_a_call_that_gives_way_waits_with_more_patient_calls_for_a_second_
             took: float = outcomes["undo"][0] - at
             return took
 
-    assert await given_up_at() == 0.25
-    assert await given_up_at(5) == 1.0
+    assert (await given_up_at(), await given_up_at(5)) == (0.25, 1.0)
     assert await given_up_at(0.6) == pytest.approx(0.6)
     assert await given_up_at(5, 0.6) == pytest.approx(0.6)
 

@@ -137,8 +137,7 @@ async def test_another_channel_is_subscribed_to_over_the_same_connection_and_bot
         await asyncio.sleep(1)
         wakeups.listen(OTHER)  # it has not been on its way for long
         await asyncio.sleep(3)
-        assert server.times("SUBSCRIBE") == [0, 20]
-        assert len(server.tried) == 1
+        assert (server.times("SUBSCRIBE"), len(server.tried)) == ([0, 20], 1)
         assert wakeups.listening(CHANNEL, clock())
         assert wakeups.listening(OTHER, clock())
         assert heard.subscribed == 2
@@ -167,8 +166,7 @@ async def test_a_subscriber_that_is_refused_does_not_try_until_asked(error: Exce
     server, heard = Answering(lambda asked: error), Heard()
     async with wakeups_of(server, heard=heard) as wakeups:
         await asyncio.sleep(10)
-        assert len(server.tried) == 1
-        assert heard.forbidden == forbidden
+        assert (len(server.tried), heard.forbidden) == (1, forbidden)
         assert asyncio.all_tasks() == {asyncio.current_task()}, "the connection is closed"
         server.answer = confirmed
         wakeups.listen(CHANNEL)
@@ -184,8 +182,7 @@ async def test_once_closed_it_is_gone_until_asked_again() -> None:
         assert server.times("UNSUBSCRIBE") == [1], "the in-memory server notices no closed connection"
         assert not wakeups.listening(CHANNEL, clock())
         await asyncio.sleep(10)
-        assert len(server.tried) == 1
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert (len(server.tried), asyncio.all_tasks()) == (1, {asyncio.current_task()})
         wakeups.listen(CHANNEL)
         await asyncio.sleep(1)
         assert wakeups.listening(CHANNEL, clock())
@@ -233,8 +230,7 @@ async def test_a_connection_that_is_made_or_refused_after_the_end_changes_nothin
         server.refuses = refuses
         wakeups.close()
         await asyncio.sleep(10)
-        assert len(server.tried) == 1
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert (len(server.tried), asyncio.all_tasks()) == (1, {asyncio.current_task()})
 
 
 @pytest.mark.parametrize("hangs", [True, False])
