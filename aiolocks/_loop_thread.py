@@ -1,6 +1,7 @@
 """The event loop of this process, in a thread of its own, and the task group of the calls there.
 
-It begins with the first call and ends at exit. A fork begins another.
+It begins with the first call. At exit it ends, or goes on with the process while threads run functions for calls: their
+leases are renewed until then. A fork begins another.
 """
 
 import _thread
@@ -9,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import queue
 import sys
 import threading
 import weakref
@@ -38,15 +40,18 @@ class Loop:
         """Make it, without a thread; `begin` starts that."""
         self._process = os.getpid()
         self.jobs = set[asyncio.Future[Any]]()
-        """Functions in threads that calls wait for. The loop does not wait for them at its end."""
+        """Functions in threads that calls wait for. The exit does not wait for them."""
+        self._open = 0
+        """Number of tasks."""
         self._ended = asyncio.Event()
         self._tasks: TaskGroup | None = None
         self.error: BaseException | None = None
         """Why it could not begin."""
         # Plain locks: an interrupted wait for an `Event` can raise RuntimeError in place of the interruption.
-        self._run_once, self._beginning, self._running = (threading.Lock() for _ in range(3))
+        self._run_once, self._beginning = threading.Lock(), threading.Lock()
         self._beginning.acquire()
-        self._running.acquire()
+        self._left: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Gets an item once the exit need not wait any longer."""
 
     def begin(self) -> None:
         """Begin it, if it has not begun, and wait for that. An interrupted call can be made again."""
@@ -68,7 +73,7 @@ class Loop:
             self.error = error
             self._beginning.release()
         finally:
-            self._running.release()
+            self._left.put(None)
 
     async def _main(self) -> None:
         sniffio = sys.modules.get("sniffio")
@@ -82,9 +87,8 @@ class Loop:
             self._tasks = tasks
             self._beginning.release()
             await self._ended.wait()
-            for job in self.jobs:
-                job.cancel()
             tasks.cancel_scope.cancel()
+            self._check_left()
         with anyio.move_on_after(_CLOSE_TIMEOUT):
             for manager in list(managers):
                 await close_client(manager.client)
@@ -96,15 +100,32 @@ class Loop:
     def start(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: object = None) -> None:
         """Start a task. Call it in the loop."""
         assert self._tasks is not None
-        self._tasks.start_soon(function, *args, name=name)
+        self._open += 1
+        self._tasks.start_soon(self._await, function, args, name=name)
+
+    async def _await(self, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[object, ...]) -> None:
+        try:
+            await function(*args)
+        finally:
+            self._open -= 1
+            self._check_left()
+
+    def _check_left(self) -> None:
+        """Let the exit go on once only tasks are left that wait for functions in threads."""
+        if self._ended.is_set() and 0 < self._open <= len(self.jobs):
+            self._left.put(None)
 
     def end(self) -> None:
-        """Cancel all calls, so that waiters leave their queues. Leases that are still held expire."""
+        """Cancel all calls, so that waiters leave their queues. Leases that are still held expire.
+
+        Nothing can stop a function in a thread, so its lease is renewed until it has ended, or the process has.
+        """
         if self._tasks is None:
             return
         with contextlib.suppress(RuntimeError):  # it has ended
             self.post(self._ended.set)
-        self._running.acquire(timeout=_EXIT_GRACE)
+        with contextlib.suppress(queue.Empty):
+            self._left.get(timeout=_EXIT_GRACE)
 
 
 current: Loop | None = None

@@ -4,6 +4,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis as redis_sync
@@ -346,8 +347,8 @@ def test_after_the_end_of_its_process_the_next_one_leads_or_runs(
 
 BEFORE = """
 import atexit, threading, time
-ended = threading.Event()
-atexit.register(lambda: (ended.set(), time.sleep(0.1)))  # the last one, when the loop has ended
+ended, pauses = threading.Event(), (0, 0.1)
+atexit.register(lambda: (time.sleep(pauses[0]), ended.set(), time.sleep(pauses[1])))  # the last one, after the loop's
 """
 ENDS = """
 began = threading.Semaphore(0)
@@ -383,6 +384,37 @@ def test_an_exit_as_threads_lead_run_or_wait_is_quiet(redis_url: str, locks: Loc
     assert locks.election("a").waiters() == ()
     assert locks.election("a").run(lambda lease: lease.held)
     assert locks.once("a", keep=0).run(int) == 0
+
+
+SLOW_EXIT = """
+began, pauses = threading.Semaphore(0), (2.5, 1)  # the first is longer than a TTL
+
+def works(what):
+    began.release()
+    ended.wait()
+    print(f"{what} {time.monotonic()}\\n", end="", flush=True)  # one piece: two threads print
+
+in_daemon(lambda: election.run(lambda lease: works("election")))
+in_daemon(lambda: once.run(lambda: works("once")))
+began.acquire()
+began.acquire()
+say("exits")
+"""
+
+
+def test_while_a_process_exits_no_other_leads_or_runs_before_its_function_has_ended(
+    redis_url: str, locks: LockManager
+) -> None:
+    """A daemon thread works until the process has ended. That can take longer than a TTL."""
+    election, once = locks.election("a"), locks.once("a", keep=60)
+    with spawn("-c", BEFORE + HEAD + SLOW_EXIT, redis_url) as worker, ThreadPoolExecutor(2) as threads:
+        assert worker.line() == "exits"
+        leads = threads.submit(election.run, lambda lease: time.monotonic())
+        runs = threads.submit(once.run, time.monotonic)
+        ended = dict(line.split() for line in lines_of(worker))
+        for what, begun in (("election", leads), ("once", runs)):
+            assert begun.result(10) > float(ended[what])
+            assert_within(begun.result() - float(ended[what]), SLACK * 0.2)
 
 
 RUNNERS = """
