@@ -1,7 +1,7 @@
 """The event loop of this process, in a thread of its own, and the task group of the calls there.
 
 It begins with the first call. At exit it ends, or goes on with the process while threads run functions for calls: their
-leases are renewed until then. A fork begins another.
+leases are renewed until then. After a fork or a failure another begins.
 """
 
 import _thread
@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import contextlib
 import ctypes
+import logging
 import os
 import queue
 import sys
@@ -25,11 +26,17 @@ from ._redis.urls import client_of, close_client
 if TYPE_CHECKING:
     from ._manager import LockManager
 
+log = logging.getLogger("aiolocks")
+
 _EXIT_GRACE = 3.0
 """Timeout for the end of the loop at exit, in seconds. Waiters leave their queues within 1 s."""
 
 _CLOSE_TIMEOUT = 1.0
 """Timeout for closing clients at exit, in seconds."""
+
+_FAILED = (
+    "the event loop of aiolocks.sync has failed: its leases end with their TTL, and the next call begins another loop"
+)
 
 
 @final
@@ -46,7 +53,9 @@ class Loop:
         self._ended = asyncio.Event()
         self._tasks: TaskGroup | None = None
         self.error: BaseException | None = None
-        """Why it could not begin."""
+        """Why it could not begin, or has failed."""
+        self.waiting = dict[object, "queue.SimpleQueue[Callable[[], None] | None]"]()
+        """The inboxes of calls that threads wait for. The threads change it."""
         # Plain locks: an interrupted wait for an `Event` can raise RuntimeError in place of the interruption.
         self._run_once, self._beginning = threading.Lock(), threading.Lock()
         self._beginning.acquire()
@@ -66,14 +75,32 @@ class Loop:
             return  # the call of `begin` that started the thread before this one was interrupted
         threading.current_thread().name = "aiolocks.sync"
         try:
-            anyio.run(self._main)
+            with asyncio.Runner() as runner:
+                try:
+                    runner.run(self._main())
+                except BaseException as error:
+                    self._fail(error)  # its end waits for functions in threads, and calls do not
         except BaseException as error:
-            if self._tasks is not None:
-                raise
-            self.error = error
-            self._beginning.release()
+            self._fail(error)
         finally:
             self._left.put(None)
+
+    def _fail(self, error: BaseException) -> None:
+        """Answer all calls with an error, as SystemExit in a callback ends a loop, for example."""
+        if self.error is not None:
+            return
+        self.error = error
+        if self._tasks is None:
+            self._beginning.release()
+            return
+        log.error("%s", _FAILED, exc_info=error)
+        for inbox in self.waiting.copy().values():
+            inbox.put(self.check)
+
+    def check(self) -> None:
+        """Raise RuntimeError if it has failed."""
+        if self.error is not None:
+            raise RuntimeError(_FAILED) from self.error
 
     async def _main(self) -> None:
         sniffio = sys.modules.get("sniffio")
@@ -120,7 +147,7 @@ class Loop:
 
         Nothing can stop a function in a thread, so its lease is renewed until it has ended, or the process has.
         """
-        if self._tasks is None:
+        if self._tasks is None or self.error is not None:
             return
         with contextlib.suppress(RuntimeError):  # it has ended
             self.post(self._ended.set)
@@ -143,6 +170,8 @@ def begin() -> Loop:
             if exiting:
                 raise RuntimeError("aiolocks.sync has ended, because the interpreter is exiting")
             _refuse_green_threads()
+            if current is not None:
+                _renew_clients()
             current = Loop()
         current.begin()
         return current
@@ -168,15 +197,21 @@ def _at_exit() -> None:
         ending.end()
 
 
+def _renew_clients() -> list[object]:
+    """Replace the connections of all clients, which another loop has made. Return them."""
+    before = list[object]()
+    for manager, url in list(managers.items()):
+        if not url.startswith("memory:"):  # its server is in the client
+            client, fresh = vars(manager.client), client_of(url)
+            before.append(client.copy())
+            client.update(fresh.__dict__)
+    return before
+
+
 def _forked() -> None:
     global current, _begin_lock
-    inherited: list[object] = [current]
+    inherited = current, _renew_clients()
     current, _begin_lock = None, threading.RLock()
-    for manager, url in managers.items():
-        if not url.startswith("memory:"):  # its server is in the client
-            client, fresh = vars(manager.client), client_of(url)  # the connections are the parent's
-            inherited.append(client.copy())
-            client.update(fresh.__dict__)
     # Kept for ever: their destructors would take the parent's sockets out of its selector, which a fork shares.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 

@@ -181,6 +181,52 @@ def test_an_exit_waits_for_a_blocked_loop_only_for_a_while(redis_url: str) -> No
         assert_within(time.monotonic() - begun, 3 + SLACK)
 
 
+# A failure of the loop.
+
+FAILS = """
+from aiolocks.events import on_event
+from tests.support.inside import command_of
+
+def tried(call):
+    try:
+        say(call())
+    except Exception as error:
+        say(type(error).__name__, type(error.__cause__).__name__)
+
+def lead(lease):
+    lost.join()
+    tried(lease.renew)
+    renews.set()
+    ended.wait()
+
+renews, ended = threading.Event(), threading.Event()
+command_of(locks, "PING")  # a connection of the client itself
+hold = lock.hold()
+hold.__enter__()
+lost = in_daemon(lambda: tried(lock.acquire))
+leads = in_daemon(lambda: tried(lambda: election.run(lead)))
+while not (lock.waiters() and election.is_leader):
+    time.sleep(0.01)
+stop = on_event(lambda event: event.kind == "renewed" and sys.exit(1))
+renews.wait()
+stop()
+tried(lambda: hold.__exit__(None, None, None))
+hold.__exit__(None, ValueError(), None)
+tried(lambda: locks.election("a").leader() is not None)
+ended.set()
+leads.join()
+tried(lambda: command_of(locks, "PING"))
+lock.acquire(timeout=4)
+"""
+
+
+def test_if_an_event_ends_the_loop_its_calls_get_an_error_and_the_next_call_begins_another(redis_url: str) -> None:
+    """As `sys.exit()` in a callback does. While a function runs in a thread, its lease is not released."""
+    failed = "RuntimeError SystemExit"
+    said = [line for line in program(redis_url, FAILS).splitlines() if line in ("True", failed)]
+    assert said == [failed, failed, failed, "True", failed, "True"]
+
+
 # Ctrl-C.
 
 
