@@ -151,10 +151,9 @@ class Block(Face):
         Raises:
             LeaseLostError: It was lost, and the body raised no exception of its own.
         """
-        if (
-            exc is None or self._loop is None or self._loop.error is None
-        ):  # else it ends with its TTL, and *exc* goes on
-            self._call(Call(partial(self._leave, exc=exc), certain=True))
+        if exc is not None and self._loop is not None and self._loop.error is not None:
+            return  # the lease ends with its TTL, and *exc* goes on
+        self._call(Call(partial(self._leave, exc=exc), certain=True))
 
     async def _leave(self, _: object = None, exc: BaseException | None = None) -> None:
         lease, self._open = self._open, None

@@ -16,7 +16,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, final
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,6 +26,8 @@ from ._redis.urls import client_of, close_client
 
 if TYPE_CHECKING:
     from ._manager import LockManager
+
+T = TypeVar("T")
 
 log = logging.getLogger("aiolocks")
 
@@ -37,6 +40,30 @@ _CLOSE_TIMEOUT = 1.0
 _FAILED = (
     "the event loop of aiolocks.sync has failed: its leases end with their TTL, and the next call begins another loop"
 )
+
+
+@final
+class _Threads(ThreadPoolExecutor):
+    """Runs each function in a thread of its own, as the loop does to resolve a host name.
+
+    Once the main thread has ended, Python's own executors refuse functions, while other threads still need connections.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = Future[T]()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        try:
+            _thread.start_new_thread(run, ())
+        except RuntimeError:  # Python before 3.12.3 begins none then, nor does any beside too many: it blocks the loop
+            run()
+        return future
 
 
 @final
@@ -81,7 +108,8 @@ class Loop:
                 except BaseException as error:
                     self._fail(error)  # its end waits for functions in threads, and calls do not
         except BaseException as error:
-            self._fail(error)
+            if not exiting:  # when no thread can begin any more, asyncio cannot wait for those of its executor
+                self._fail(error)
         finally:
             self._left.put(None)
 
@@ -108,6 +136,7 @@ class Loop:
             sniffio.thread_local.name = "asyncio"
         async with anyio.create_task_group() as tasks:
             loop = asyncio.get_running_loop()
+            loop.set_default_executor(_Threads())
             self.closed = loop.is_closed
             # It takes no lock of Python: an interrupted thread could leave that locked, and so block the loop.
             self.post = loop.call_soon_threadsafe

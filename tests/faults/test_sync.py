@@ -164,6 +164,22 @@ def test_an_exit_with_held_locks_is_quick_and_silent_and_waiters_leave(
         locks.lock(name).acquire(timeout=TTL + SLACK).release()
 
 
+OUTLIVES = """
+def work():
+    main.join()
+    with LockManager.from_url(url + "/1").lock("a") as lease:  # its first connection
+        say(lease.held)
+
+lock.locked()
+main = threading.main_thread()
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_thread_can_still_find_a_host_by_its_name(tcp_url: str) -> None:
+    assert program(tcp_url.replace("127.0.0.1", "localhost"), OUTLIVES) == "True\n"
+
+
 BLOCKED = """
 from aiolocks.events import on_event
 on_event(lambda event: event.name == "b" and time.sleep(60))
