@@ -61,7 +61,7 @@ class _Threads(ThreadPoolExecutor):
 
         try:
             _thread.start_new_thread(run, ())
-        except RuntimeError:  # Python before 3.12.3 begins none then, nor does any beside too many: it blocks the loop
+        except RuntimeError:  # too many threads, or Python 3.12.0 to 3.12.2, which begin none then: it blocks the loop
             run()
         return future
 
@@ -106,15 +106,15 @@ class Loop:
                 try:
                     runner.run(self._main())
                 except BaseException as error:
-                    self._fail(error)  # its end waits for functions in threads, and calls do not
+                    self._fail(error)  # before the runner ends the loop, as that waits for functions in threads
         except BaseException as error:
-            if not exiting:  # when no thread can begin any more, asyncio cannot wait for those of its executor
+            if not exiting:  # asyncio ends its executor in a new thread, which the interpreter may refuse at exit
                 self._fail(error)
         finally:
             self._left.put(None)
 
     def _fail(self, error: BaseException) -> None:
-        """Answer all calls with an error, as SystemExit in a callback ends a loop, for example."""
+        """Let all calls raise RuntimeError. SystemExit in a callback ends a loop, for example."""
         if self.error is not None:
             return
         self.error = error
