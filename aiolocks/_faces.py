@@ -12,10 +12,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, final
 
+from . import _loop_thread
 from ._core.hints import missing_attribute
 from ._engine.lease import Lease as AsyncLease
 from ._engine.lease import state_of
 from ._engine.lease_state import GONE_FROM_SERVER
+from ._loop_thread import Loop
 from ._threads import Call
 
 P = ParamSpec("P")
@@ -50,8 +52,16 @@ def _for_threads(text: str) -> str:
 class Face:
     """The base of everything here: an asynchronous object, and the name of its class, for errors."""
 
+    _loop: Loop | None = None
+    """The loop that renews the lease, if it has one. Only that can use it."""
+
     def __init__(self, inner: Any, of: str) -> None:
         self._inner, self._of = inner, of
+
+    def _call(self, call: "Call[T]") -> T:
+        if self._loop is not None:
+            self._loop.check()
+        return call.result(self._of)
 
     def __repr__(self) -> str:
         return f"<aiolocks.sync.{repr(self._inner).removeprefix('<')}"
@@ -83,7 +93,7 @@ def waits(
 
     def call(face: Any, /, *args: P.args, **keywords: P.kwargs) -> T:
         make: Callable[[], Awaitable[T]] = partial(getattr(face._inner, method.__name__), *args, **keywords)
-        return Call(make, certain=certain).result(face._of)
+        return face._call(Call(make, certain=certain))  # type: ignore[no-any-return]
 
     return _like(method, call)
 
@@ -124,11 +134,14 @@ class Block(Face):
 
     def __enter__(self) -> "Lease":
         """Enter the block. Raises what `acquire` raises, and RuntimeError if it is open already."""
-        return Call(self._enter, self._leave).result(self._of)
+        return self._call(Call(self._enter, self._leave))
 
     async def _enter(self) -> "Lease":
         self._open = lease = await self._inner.__aenter__()
-        return self if isinstance(self, Lease) else Lease(lease, self._of)
+        if isinstance(self, Lease):
+            return self
+        self._loop = _loop_thread.current
+        return Lease(lease, self._of)
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -138,10 +151,14 @@ class Block(Face):
         Raises:
             LeaseLostError: It was lost, and the body raised no exception of its own.
         """
-        Call(partial(self._leave, exc=exc), certain=True).result(self._of)
+        if exc is not None and self._loop is not None and self._loop.error is not None:
+            return  # the lease ends with its TTL, and *exc* goes on
+        self._call(Call(partial(self._leave, exc=exc), certain=True))
 
     async def _leave(self, _: object = None, exc: BaseException | None = None) -> None:
         lease, self._open = self._open, None
+        if isinstance(self, Hold):
+            self._loop = None  # it can be used again, in another loop
         # With on_lost="flag", the asynchronous block notes a loss on the exception that leaves it, and raises nothing.
         leaving = exc if isinstance(exc, Exception) else Exception()
         await self._inner.__aexit__(type(leaving), leaving, None)
@@ -163,6 +180,10 @@ class Lease(Block):
     """
 
     _inner: AsyncLease
+
+    def __init__(self, inner: AsyncLease, of: str) -> None:
+        super().__init__(inner, of)
+        self._loop = _loop_thread.current
 
     @property
     def name(self) -> str:

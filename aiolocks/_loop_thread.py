@@ -1,6 +1,7 @@
 """The event loop of this process, in a thread of its own, and the task group of the calls there.
 
-It begins with the first call and ends at exit. A fork begins another.
+It begins with the first call. At exit it ends, or goes on with the process while threads run functions for calls: their
+leases are renewed until then. After a fork or a failure another begins.
 """
 
 import _thread
@@ -8,12 +9,15 @@ import asyncio
 import atexit
 import contextlib
 import ctypes
+import logging
 import os
+import queue
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, final
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,11 +27,43 @@ from ._redis.urls import client_of, close_client
 if TYPE_CHECKING:
     from ._manager import LockManager
 
+T = TypeVar("T")
+
+log = logging.getLogger("aiolocks")
+
 _EXIT_GRACE = 3.0
 """Timeout for the end of the loop at exit, in seconds. Waiters leave their queues within 1 s."""
 
 _CLOSE_TIMEOUT = 1.0
 """Timeout for closing clients at exit, in seconds."""
+
+_FAILED = (
+    "the event loop of aiolocks.sync has failed: its leases end with their TTL, and the next call begins another loop"
+)
+
+
+@final
+class _Threads(ThreadPoolExecutor):
+    """Runs each function in a thread of its own, as the loop does to resolve a host name.
+
+    Once the main thread has ended, Python's own executors refuse functions, while other threads still need connections.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = Future[T]()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        try:
+            _thread.start_new_thread(run, ())
+        except RuntimeError:  # too many threads, or Python 3.12.0 to 3.12.2, which begin none then: it blocks the loop
+            run()
+        return future
 
 
 @final
@@ -38,15 +74,20 @@ class Loop:
         """Make it, without a thread; `begin` starts that."""
         self._process = os.getpid()
         self.jobs = set[asyncio.Future[Any]]()
-        """Functions in threads that calls wait for. The loop does not wait for them at its end."""
+        """Functions in threads that calls wait for. The exit does not wait for them."""
+        self._open = 0
+        """Number of tasks."""
         self._ended = asyncio.Event()
         self._tasks: TaskGroup | None = None
         self.error: BaseException | None = None
-        """Why it could not begin."""
+        """Why it could not begin, or has failed."""
+        self.waiting = dict[object, "queue.SimpleQueue[Callable[[], None] | None]"]()
+        """The inboxes of calls that threads wait for. The threads change it."""
         # Plain locks: an interrupted wait for an `Event` can raise RuntimeError in place of the interruption.
-        self._run_once, self._beginning, self._running = (threading.Lock() for _ in range(3))
+        self._run_once, self._beginning = threading.Lock(), threading.Lock()
         self._beginning.acquire()
-        self._running.acquire()
+        self._left: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Gets an item once the exit need not wait any longer."""
 
     def begin(self) -> None:
         """Begin it, if it has not begun, and wait for that. An interrupted call can be made again."""
@@ -61,14 +102,33 @@ class Loop:
             return  # the call of `begin` that started the thread before this one was interrupted
         threading.current_thread().name = "aiolocks.sync"
         try:
-            anyio.run(self._main)
+            with asyncio.Runner() as runner:
+                try:
+                    runner.run(self._main())
+                except BaseException as error:
+                    self._fail(error)  # before the runner ends the loop, as that waits for functions in threads
         except BaseException as error:
-            if self._tasks is not None:
-                raise
-            self.error = error
-            self._beginning.release()
+            if not exiting:  # asyncio ends its executor in a new thread, which the interpreter may refuse at exit
+                self._fail(error)
         finally:
-            self._running.release()
+            self._left.put(None)
+
+    def _fail(self, error: BaseException) -> None:
+        """Let all calls raise RuntimeError. SystemExit in a callback ends a loop, for example."""
+        if self.error is not None:
+            return
+        self.error = error
+        if self._tasks is None:
+            self._beginning.release()
+            return
+        log.error("%s", _FAILED, exc_info=error)
+        for inbox in self.waiting.copy().values():
+            inbox.put(self.check)
+
+    def check(self) -> None:
+        """Raise RuntimeError if it has failed."""
+        if self.error is not None:
+            raise RuntimeError(_FAILED) from self.error
 
     async def _main(self) -> None:
         sniffio = sys.modules.get("sniffio")
@@ -76,15 +136,15 @@ class Loop:
             sniffio.thread_local.name = "asyncio"
         async with anyio.create_task_group() as tasks:
             loop = asyncio.get_running_loop()
+            loop.set_default_executor(_Threads())
             self.closed = loop.is_closed
             # It takes no lock of Python: an interrupted thread could leave that locked, and so block the loop.
             self.post = loop.call_soon_threadsafe
             self._tasks = tasks
             self._beginning.release()
             await self._ended.wait()
-            for job in self.jobs:
-                job.cancel()
             tasks.cancel_scope.cancel()
+            self._check_left()
         with anyio.move_on_after(_CLOSE_TIMEOUT):
             for manager in list(managers):
                 await close_client(manager.client)
@@ -96,15 +156,32 @@ class Loop:
     def start(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: object = None) -> None:
         """Start a task. Call it in the loop."""
         assert self._tasks is not None
-        self._tasks.start_soon(function, *args, name=name)
+        self._open += 1
+        self._tasks.start_soon(self._await, function, args, name=name)
+
+    async def _await(self, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[object, ...]) -> None:
+        try:
+            await function(*args)
+        finally:
+            self._open -= 1
+            self._check_left()
+
+    def _check_left(self) -> None:
+        """Let the exit go on once only tasks are left that wait for functions in threads."""
+        if self._ended.is_set() and 0 < self._open <= len(self.jobs):
+            self._left.put(None)
 
     def end(self) -> None:
-        """Cancel all calls, so that waiters leave their queues. Leases that are still held expire."""
-        if self._tasks is None:
+        """Cancel all calls, so that waiters leave their queues. Leases that are still held expire.
+
+        Nothing can stop a function in a thread, so its lease is renewed until it has ended, or the process has.
+        """
+        if self._tasks is None or self.error is not None:
             return
         with contextlib.suppress(RuntimeError):  # it has ended
             self.post(self._ended.set)
-        self._running.acquire(timeout=_EXIT_GRACE)
+        with contextlib.suppress(queue.Empty):
+            self._left.get(timeout=_EXIT_GRACE)
 
 
 current: Loop | None = None
@@ -122,6 +199,8 @@ def begin() -> Loop:
             if exiting:
                 raise RuntimeError("aiolocks.sync has ended, because the interpreter is exiting")
             _refuse_green_threads()
+            if current is not None:
+                _renew_clients()
             current = Loop()
         current.begin()
         return current
@@ -147,15 +226,21 @@ def _at_exit() -> None:
         ending.end()
 
 
+def _renew_clients() -> list[object]:
+    """Replace the connections of all clients, which another loop has made. Return them."""
+    before = list[object]()
+    for manager, url in list(managers.items()):
+        if not url.startswith("memory:"):  # its server is in the client
+            client, fresh = vars(manager.client), client_of(url)
+            before.append(client.copy())
+            client.update(fresh.__dict__)
+    return before
+
+
 def _forked() -> None:
     global current, _begin_lock
-    inherited: list[object] = [current]
+    inherited = current, _renew_clients()
     current, _begin_lock = None, threading.RLock()
-    for manager, url in managers.items():
-        if not url.startswith("memory:"):  # its server is in the client
-            client, fresh = vars(manager.client), client_of(url)  # the connections are the parent's
-            inherited.append(client.copy())
-            client.update(fresh.__dict__)
     # Kept for ever: their destructors would take the parent's sockets out of its selector, which a fork shares.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 

@@ -76,7 +76,7 @@ class _Term(Lease):
         return super().guard(*commands)
 
     def wait_lost(self) -> bool:
-        return Call(self._wait_over).result(self._of)
+        return self._call(Call(self._wait_over))
 
     async def _wait_over(self) -> bool:
         waits = [asyncio.ensure_future(self._inner.wait_lost()), asyncio.ensure_future(self.resigning.wait())]

@@ -70,9 +70,10 @@ class _Here(threading.local):
     caller: _Caller | None = None
 
     def find_caller(self) -> _Caller:
-        if self.caller is None or self.caller.loop is not _loop_thread.current:  # in a fork it is another one
-            self.caller = _Caller()
-        return self.caller
+        caller = self.caller
+        if caller is None or caller.loop is not _loop_thread.current or caller.loop.error is not None:
+            self.caller = caller = _Caller()  # in a fork, or after a failure, another loop begins
+        return caller
 
 
 _here = _Here()
@@ -132,9 +133,11 @@ class Call(Generic[T]):
                 "let the handler raise an exception, such as SystemExit, which ends the wait and leaves the blocks"
             )
         self._loop = caller.loop
+        caller.loop.waiting[self] = self._inbox
         # From the answer on nothing is called, as Python looks for signals there, and the caller lacks the result yet.
         try:
             caller.waits = True
+            caller.loop.check()  # if it fails after this, the inbox gets an error
             caller.loop.post(self._enter, caller, apart)
             while (job := self._inbox.get()) is not None:
                 caller.waits = False
@@ -152,6 +155,7 @@ class Call(Generic[T]):
             raise
         finally:
             caller.waits = False
+            del caller.loop.waiting[self]
         if self._error is not None:
             try:
                 raise self._error
@@ -161,7 +165,7 @@ class Call(Generic[T]):
 
     def _give_up(self, caller: _Caller) -> None:
         """Let the loop end it, as this thread was interrupted, and wait for that."""
-        if not (caller.loop.inherited or caller.loop.closed()):
+        if not (caller.loop.inherited or caller.loop.error is not None or caller.loop.closed()):
             caller.loop.post(self._abandon, caller.calls)
             self._given_up = True
             with contextlib.suppress(queue.Empty):
@@ -228,7 +232,7 @@ class Call(Generic[T]):
 
         async def run(*args: object) -> Any:
             loop = self._loop
-            if loop is None or self._over or self._progress is not _Progress.RUNNING:
+            if loop is None or self._over or self._progress is not _Progress.RUNNING or _loop_thread.exiting:
                 raise asyncio.CancelledError
             self._job = job = asyncio.get_running_loop().create_future()
             loop.jobs.add(job)

@@ -96,9 +96,7 @@ def test_a_thread_excludes_coroutines_and_coroutines_a_thread(locks: LockManager
 
     make = MADE[kind]
     with make(locks) as lease:
-        assert lease.held
-        assert make(locks).locked()
-        assert asyncio.run(ask(make)) == 0
+        assert (lease.held, make(locks).locked(), asyncio.run(ask(make))) == (True, True, 0)
     token = asyncio.run(ask(make, while_held=make(locks).try_acquire))
     assert token > lease.fencing_token
 
@@ -172,8 +170,7 @@ def test_threads_and_coroutines_share_the_starts_of_a_rate_limiter(locks: LockMa
     begun = time.monotonic()
     with limiter:
         limiter.acquire()
-    assert asyncio.run(there())
-    assert not limiter.try_acquire()
+    assert (asyncio.run(there()), limiter.try_acquire()) == (True, False)
     with pytest.raises(AcquireTimeoutError):
         limiter.acquire(timeout=0.3)
     assert limiter.statistics().permits == 3
@@ -215,8 +212,7 @@ def test_what_threads_do_not_have_is_an_error_that_says_what_to_use(locks: LockM
             assert "await" not in str(wrong.value)
     assert not hasattr(lock, "adopt")
     lease.release()
-    assert "async" not in lock.acquire.__doc__
-    assert "thread" in lock.acquire.__doc__
+    assert ["async" in lock.acquire.__doc__, "thread" in lock.acquire.__doc__] == [False, True]
 
 
 def test_a_lease_by_hand_is_renewed_guarded_and_released(locks: LockManager) -> None:
@@ -235,8 +231,7 @@ def test_a_lease_by_hand_is_renewed_guarded_and_released(locks: LockManager) -> 
     with lock.acquire() as lease, pytest.raises(RuntimeError, match="open already"):
         with lease:
             pass
-    assert not lease.held
-    assert not lock.locked()
+    assert (lease.held, lock.locked()) == (False, False)
 
 
 def test_what_holds_for_a_task_holds_for_a_thread(locks: LockManager, threads: Threads) -> None:
@@ -275,8 +270,7 @@ def test_a_semaphore_shared_by_threads_never_has_too_many(locks: LockManager, th
     semaphore.resize(3)
     with semaphore.hold(permits=3):
         assert semaphore.try_acquire() is None
-    assert semaphore.statistics().limit == 3
-    assert semaphore.pause(60) == 60.0
+    assert (semaphore.statistics().limit, semaphore.pause(60)) == (3, 60.0)
     assert (semaphore.try_acquire(), semaphore.locked()) == (None, True)
     assert (semaphore.resume(), semaphore.resume()) == (True, False)
 
@@ -368,8 +362,7 @@ def test_an_update_runs_its_function_in_the_calling_thread(locks: LockManager) -
             seen.append((threading.current_thread(), variable.get()))
             return int(value or 3) - 1
 
-    assert stock.update(sell)[0] == 2
-    assert seen == [(threading.main_thread(), "here")]
+    assert (stock.update(sell)[0], seen) == (2, [(threading.main_thread(), "here")])
     assert stock.read() == (b"2", stock.read()[1])
     with pytest.raises(ZeroDivisionError):
         stock.update(lambda value: 1 // 0)
@@ -393,9 +386,7 @@ def test_a_closed_manager_ends_what_its_threads_wait_for(redis_url: str, threads
     for wait in (waits.result, stands.result, lock.acquire):
         with pytest.raises(RuntimeError, match="closed"):
             wait()
-    assert lease.held
-    assert lease.release()
-    assert term.held
+    assert (lease.held, lease.release(), term.held) == (True, True, True)
     lead.go_on.set()
     assert leads.result() == term.fencing_token
 
@@ -466,8 +457,7 @@ def test_two_signals_at_once_leave_nothing_behind(locks: LockManager, threads: T
 def test_a_block_whose_exit_is_interrupted_is_left_anyway(locks: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
     hold = locks.lock("a").hold()
     hold.__enter__()
-    loop = _loop_thread.current
-    assert loop is not None
+    loop = cast("_loop_thread.Loop", _loop_thread.current)
     post = loop.post
 
     def interrupted(*_: object) -> None:
@@ -489,8 +479,7 @@ def test_a_call_that_is_interrupted_twice_before_it_began_runs_once(monkeypatch:
         runs.append(1)
 
     Call(release, certain=True).result("Lock")
-    loop = _loop_thread.current
-    assert loop is not None
+    loop = cast("_loop_thread.Loop", _loop_thread.current)
     post, posts = loop.post, list[int]()
 
     def interrupted(*args: Any) -> None:
@@ -531,8 +520,7 @@ def test_a_call_of_a_signal_handler_is_an_error_and_no_deadlock(locks: LockManag
         lock.acquire(timeout=3)
     signal.signal(signal.SIGUSR1, before)
     timer.join()
-    assert lock.waiters() == ()
-    assert lease.release()
+    assert (lock.waiters(), lease.release()) == ((), True)
 
 
 async def test_a_call_from_a_running_loop_is_refused_with_the_class_to_use_there(locks: LockManager) -> None:
@@ -670,8 +658,7 @@ def test_all_threads_get_the_outcome_of_the_one_that_ran(locks: LockManager, thr
 
     assert asyncio.run(elsewhere()) == outcome.value == runs * 2
     once.forget()
-    assert once.outcome() is None
-    assert (once.name, once.holders(), once.waiters(), once.revoke()) == ("rates", (), (), ())
+    assert (once.outcome(), once.name, once.holders(), once.waiters(), once.revoke()) == (None, "rates", (), (), ())
 
 
 def test_a_failure_is_shared_and_a_nested_run_is_refused(locks: LockManager, threads: Threads) -> None:
@@ -735,8 +722,7 @@ def test_an_interrupted_runner_is_dead(locks: LockManager, threads: Threads, int
     with pytest.raises(Interrupted):
         once.run(stuck)
     assert [wait.result() for wait in waits] == [1] * 4
-    assert ran == [0]
-    assert (once.holders(), once.waiters()) == ((), ())
+    assert (ran, once.holders(), once.waiters()) == ([0], (), ())
 
 
 def test_a_function_whose_lease_is_lost_keeps_nothing(locks: LockManager, threads: Threads) -> None:
@@ -758,18 +744,16 @@ def test_the_leader_leads_in_the_calling_thread(locks: LockManager, threads: Thr
     done = threads.submit(lambda: (threading.get_ident(), election.run(lead)))
     leader, lease = next(changes), lead.terms[-1]
     assert leader is not None
-    assert election.is_leader
     assert leader.fencing_token == election.term == lease.fencing_token
-    assert (lease.held, lease.renew(), lease.guard(("SET", "x", 1))) == (True, True, [b"OK"])
-    assert lease.remaining() > 0
+    assert (election.is_leader, lease.held, lease.renew(), lease.remaining() > 0) == (True, True, True, True)
+    assert lease.guard(("SET", "x", 1)) == [b"OK"]
     with pytest.raises(RuntimeError, match="runs already"):
         election.run(lead)
     lead.go_on.set()
     thread, value = done.result()
     assert (lead.threads, value) == ({thread}, lease.fencing_token)
     assert repr((election.is_leader, election.term, election.leader())) == "(False, None, None)"
-    assert not lease.held
-    assert next(changes) is None
+    assert (lease.held, next(changes)) == (False, None)
     with pytest.raises(ZeroDivisionError):
         election.run(fails)
     assert (election.name, election.leader(), election.waiters(), election.revoke()) == ("a", None, (), ())
@@ -783,14 +767,12 @@ def test_what_leads_cannot_wait_for_itself_and_resigns_without_waiting(locks: Lo
             return lease.fencing_token
         with pytest.raises(RuntimeError, match="this thread leads already"):
             locks.election("a").run(returns)
-        assert locks.lock("a").acquire().release()
-        assert locks.election("b").run(lambda lease: 1) == 1
+        assert (locks.lock("a").acquire().release(), locks.election("b").run(lambda lease: 1)) == (True, 1)
         turns.extend((election.resign(), lease.held))
         lease.check()
         return 0
 
-    assert election.run(lead) > 1
-    assert turns == [True, False]
+    assert (election.run(lead) > 1, turns) == (True, [True, False])
 
 
 @pytest.mark.parametrize("answers", [checks, returns, fails])
@@ -800,8 +782,7 @@ def test_after_a_loss_the_lease_says_so_and_run_stands_again_once_lead_has_ended
     """Or raises what lead does."""
     election = locks.election("a", ttl=1)
     lead, done, first = begin(threads, election, answers, returns)
-    assert len(election.revoke()) == 1
-    assert first.wait_lost()
+    assert (len(election.revoke()), first.wait_lost()) == (1, True)
     with pytest.raises(LeaseLostError, match="revoked"):
         first.check()
     with pytest.raises(LeaseLostError):
