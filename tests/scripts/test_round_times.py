@@ -3,7 +3,7 @@
 import pytest
 from redis.asyncio import Redis
 
-from aiolocks import HierarchicalLock, Lock, RWLock, Semaphore
+from aiolocks import Lock, RWLock, Semaphore
 from aiolocks._redis import scripts
 
 STRICT = """
@@ -25,8 +25,7 @@ async def test_a_round_ttl_is_an_argument_as_text(client: Redis, monkeypatch: py
     monkeypatch.setattr(scripts, "_FLAG", scripts._FLAG + STRICT)
     scripts.load.cache_clear()
     try:
-        for of in (Semaphore(client, "s", 3, ttl=ttl), RWLock(client, "rw", ttl=ttl).write, Lock(client, "l", ttl=ttl),
-                   HierarchicalLock(client, "shop/orders", ttl=ttl).write):  # fmt: skip
+        for of in (Semaphore(client, "s", 3, ttl=ttl), RWLock(client, "rw", ttl=ttl).write, Lock(client, "l", ttl=ttl)):
             async with of as lease:
                 adopted = await of.adopt(await lease.hand_off(ttl=ttl))
             async with adopted:
