@@ -53,7 +53,7 @@ class Face:
     """The base of everything here: an asynchronous object, and the name of its class, for errors."""
 
     _loop: Loop | None = None
-    """The loop that renews the lease, if it has one. Only that can use it."""
+    """The loop that renews the lease, or None before there is a lease. Calls about the lease work in this loop only."""
 
     def __init__(self, inner: Any, of: str) -> None:
         self._inner, self._of = inner, of
@@ -152,13 +152,13 @@ class Block(Face):
             LeaseLostError: It was lost, and the body raised no exception of its own.
         """
         if exc is not None and self._loop is not None and self._loop.error is not None:
-            return  # the lease ends with its TTL, and *exc* goes on
+            return  # nothing can be released, and the RuntimeError of the loop must not replace *exc*
         self._call(Call(partial(self._leave, exc=exc), certain=True))
 
     async def _leave(self, _: object = None, exc: BaseException | None = None) -> None:
         lease, self._open = self._open, None
         if isinstance(self, Hold):
-            self._loop = None  # it can be used again, in another loop
+            self._loop = None  # a `Hold` can be entered again, after a failure in another loop
         # With on_lost="flag", the asynchronous block notes a loss on the exception that leaves it, and raises nothing.
         leaving = exc if isinstance(exc, Exception) else Exception()
         await self._inner.__aexit__(type(leaving), leaving, None)

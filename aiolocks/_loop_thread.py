@@ -1,7 +1,7 @@
 """The event loop of this process, in a thread of its own, and the task group of the calls there.
 
-It begins with the first call. At exit it ends, or goes on with the process while threads run functions for calls: their
-leases are renewed until then. After a fork or a failure another begins.
+It begins with the first call. It ends at exit, unless threads still run functions for calls. Then it goes on renewing
+their leases until the process ends. After a fork or a failure, the next call begins another loop.
 """
 
 import _thread
@@ -44,9 +44,9 @@ _FAILED = (
 
 @final
 class _Threads(ThreadPoolExecutor):
-    """Runs each function in a thread of its own, as the loop does to resolve a host name.
+    """The loop's executor, which it uses to resolve host names. Each function gets a thread of its own.
 
-    Once the main thread has ended, Python's own executors refuse functions, while other threads still need connections.
+    Python's own executors refuse functions once the main thread has ended, and other threads still need connections.
     """
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -61,7 +61,7 @@ class _Threads(ThreadPoolExecutor):
 
         try:
             _thread.start_new_thread(run, ())
-        except RuntimeError:  # too many threads, or Python 3.12.0 to 3.12.2, which begin none then: it blocks the loop
+        except RuntimeError:  # too many threads, or Python 3.12.0 to 3.12.2 at exit; running it here blocks the loop
             run()
         return future
 
@@ -74,15 +74,15 @@ class Loop:
         """Make it, without a thread; `begin` starts that."""
         self._process = os.getpid()
         self.jobs = set[asyncio.Future[Any]]()
-        """Functions in threads that calls wait for. The exit does not wait for them."""
+        """Functions that run in threads for calls. The exit does not wait for these functions."""
         self._open = 0
-        """Number of tasks."""
+        """Number of tasks begun by `start` that have not ended."""
         self._ended = asyncio.Event()
         self._tasks: TaskGroup | None = None
         self.error: BaseException | None = None
         """Why it could not begin, or has failed."""
         self.waiting = dict[object, "queue.SimpleQueue[Callable[[], None] | None]"]()
-        """The inboxes of calls that threads wait for. The threads change it."""
+        """Inboxes of the calls that threads wait for. Other threads change it, so iterate over a copy."""
         # Plain locks: an interrupted wait for an `Event` can raise RuntimeError in place of the interruption.
         self._run_once, self._beginning = threading.Lock(), threading.Lock()
         self._beginning.acquire()
@@ -106,7 +106,7 @@ class Loop:
                 try:
                     runner.run(self._main())
                 except BaseException as error:
-                    self._fail(error)  # before the runner ends the loop, as that waits for functions in threads
+                    self._fail(error)  # now, because the runner waits for functions in threads before it ends
         except BaseException as error:
             if not exiting:  # asyncio ends its executor in a new thread, which the interpreter may refuse at exit
                 self._fail(error)
@@ -227,7 +227,7 @@ def _at_exit() -> None:
 
 
 def _renew_clients() -> list[object]:
-    """Replace the connections of all clients, which another loop has made. Return them."""
+    """Give all clients new connections, as theirs belong to another loop. Return the old ones."""
     before = list[object]()
     for manager, url in list(managers.items()):
         if not url.startswith("memory:"):  # its server is in the client

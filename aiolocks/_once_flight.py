@@ -67,10 +67,10 @@ inside: "ContextVar[tuple[tuple[Flight, Caller], ...]]" = ContextVar("aiolocks_o
 
 @coroutine
 def _within(context: Context, called: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Await *called*, each step of it in *context*.
+    """Await *called*, and run each of its steps in *context*.
 
-    As a task of its own, it could return in the turn in which the task of the flight is cancelled. Its result would
-    then be lost.
+    A separate task for *called* could return in the same turn of the loop in which the flight's task is cancelled. The
+    result would then be lost.
     """
     step: Callable[[], Any] = partial(called.send, None)
     try:
@@ -189,7 +189,7 @@ class Flight:
                 try:
                     if not await self._look(once):
                         found = await self._attempt(once)
-                        if found and found_before:  # what was found was gone at the look between
+                        if found and found_before:  # twice, the outcome that the lease showed was gone when it was read
                             await asyncio.sleep(_MIN_PAUSE)
                 except Exception as error:
                     self._refuse(once, error)

@@ -118,7 +118,7 @@ class Caller:
         self.once, self.function, self.fingerprint, self.timeout = once, function, fingerprint, timeout
         self.answered = answered
         self.context = copy_context()
-        """Its function runs in this one."""
+        """Context in which its function runs."""
         self.timer: asyncio.TimerHandle | None = None
         self.holders: tuple[Holder, ...] | None = None
         """Who ran when its time was nearly over; None if that is not known."""
@@ -163,7 +163,7 @@ class Store:
         self._kept, self._newest = keys.part(b"kept"), keys.part(b"newest")
 
     async def kept(self, *, at_once: bool = False) -> Record | None:
-        """Return the kept outcome, with one GET. With *at_once*, no outage is ridden out.
+        """Return the kept outcome, with one GET. With *at_once*, retry only as often as the client does.
 
         Raises:
             ValueError: Another program has written the key.
@@ -222,7 +222,7 @@ class Store:
         await lease.guard(*commands)
 
     async def _ask(self, command: PlainCommand, *keys: bytes, at_once: bool = False) -> RawReply:
-        with Doing(f"reading once {self._name!r}"):
+        with Doing(f"{'reading' if command is _GET else 'removing the outcome of'} once {self._name!r}"):
             return await self._context().ask(keys[0], command, keys, once=at_once)
 
     def _decoded(self, text: bytes | None) -> Record | None:

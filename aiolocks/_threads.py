@@ -72,7 +72,7 @@ class _Here(threading.local):
     def find_caller(self) -> _Caller:
         caller = self.caller
         if caller is None or caller.loop is not _loop_thread.current or caller.loop.error is not None:
-            self.caller = caller = _Caller()  # in a fork, or after a failure, another loop begins
+            self.caller = caller = _Caller()  # after a fork or a failure, this thread needs a caller in another loop
         return caller
 
 
@@ -137,7 +137,7 @@ class Call(Generic[T]):
         # From the answer on nothing is called, as Python looks for signals there, and the caller lacks the result yet.
         try:
             caller.waits = True
-            caller.loop.check()  # if it fails after this, the inbox gets an error
+            caller.loop.check()  # if the loop fails after this, `_fail` puts an error into the inbox
             caller.loop.post(self._enter, caller, apart)
             while (job := self._inbox.get()) is not None:
                 caller.waits = False

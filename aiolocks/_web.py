@@ -63,7 +63,7 @@ class Answers(Protocol):
         ...
 
     def is_success(self, error: Exception) -> bool:
-        """Return True if *error*, which a handler raised, is an answer with a status below 400."""
+        """Return True if *error*, raised by a handler, is an answer below 400 or the normal closure of a WebSocket."""
         ...
 
 
@@ -137,7 +137,7 @@ class Plan:
                 except Exception as error:
                     if not answers.is_success(error):
                         raise
-                    # A block raises no loss over an exception of its body (P12), so this one is raised after the block.
+                    # A block raises no loss over an exception of its body (P12), so the success is raised after it.
                     success = error
         except LeaseLostError as lost:
             answer = answers.loss(self._seconds())

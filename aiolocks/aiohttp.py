@@ -135,8 +135,9 @@ def locked(
     or the handler or its lock raised `LeaseLostError`, and with 400 when its values make a name that is empty or longer
     than 1,024 bytes.
 
-    An answer below 400 that the handler raises, such as `web.HTTPSeeOther`, counts as one that it returns. Any other
-    exception of the handler is raised even after a loss, so do not let a middleware turn it into a success.
+    After a loss, an answer below 400 becomes 503, whether the handler returns or raises it (`web.HTTPSeeOther`). Any
+    other exception of the handler, except `LeaseLostError`, is raised as it is. Do not let a middleware turn it into a
+    success.
 
     When the lease is lost, the handler is cancelled at its next await. If its response has begun, it is cut off and the
     handler raises `LeaseLostError`. A WebSocket is closed with 1012. If the client disconnects, aiohttp cancels the

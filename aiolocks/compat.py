@@ -9,6 +9,7 @@
     lock = redis.lock("orders:42", timeout=10, lock_class=RedisLock)
 """
 
+import asyncio
 from typing import Any, Literal, final
 
 from redis.asyncio.lock import Lock as PlainLock
@@ -170,7 +171,7 @@ class RedisLock(PlainLock):
             release = self._releasing[token] = self._release(token)
         context_clock = Session.of(self._pool).context.clock
         try:
-            await release.wait(context_clock() + RELEASE_TIMEOUT)
+            await asyncio.shield(release.wait(context_clock() + RELEASE_TIMEOUT))  # other tasks can wait for it too
             ended = release.outcome()
         finally:
             if release.done:

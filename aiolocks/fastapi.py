@@ -183,9 +183,9 @@ def locked(
     WebSocket is refused with the same status, or with 403 if the server supports no other refusal. An accepted
     WebSocket is closed with 1012 on a loss.
 
-    An `HTTPException` below 400 that the endpoint raises, such as 303, counts as an answer that it returns. So does a
-    `WebSocketException` with code 1000. Any other exception of the endpoint is raised even after a loss, so do not let
-    an exception handler turn it into a success.
+    After a loss, an answer below 400 becomes 503, whether the endpoint returns it or raises it as `HTTPException`. A
+    `WebSocketException` with code 1000 becomes 1012. Any other exception of the endpoint, except `LeaseLostError`, is
+    raised as it is. Do not let an exception handler turn it into a success.
 
     When the lease is lost, an `async def` endpoint is cancelled at its next await. A `def` endpoint runs in a thread,
     which cannot be stopped; its answer is 503, but let it call `lease.check()` before it writes. The server does not

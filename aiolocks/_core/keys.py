@@ -57,7 +57,7 @@ class Keys:
         self.family = family or of_kind
         self.holder: str | None = None
         if type(name) is not str or not name.isascii() or not 0 < len(name) <= MAX_NAME_BYTES:  # the common case
-            name = check_name(name).decode()  # a plain str: an f-string shows an Enum that is a str by its own name
+            name = check_name(name).decode()  # a plain str, because an f-string formats a `(str, Enum)` as Names.ORDERS
         self.name = name
         if path or "{" in name or "}" in name or "%" in name:
             root, slash, rest = name.partition("/") if path else (name, "", "")

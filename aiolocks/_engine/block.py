@@ -51,9 +51,9 @@ class Block:
     __slots__ = ("_body", "_lease", "_opened", "_state", "before", "entering")
 
     _lease: object
-    """The `Lease`, until the block is left. The caller of `async with lock:` does not refer to it."""
+    """The `Lease`, until the block is left. The block keeps it, as the caller of `async with lock:` does not."""
     _state: LeaseState
-    """Deleted before the block waits for its release."""
+    """Deleted before the block waits for its release, so that the garbage collector need not visit it meanwhile."""
 
     def __init__(self, task: Task | None) -> None:
         """Create a block that *task* begins to enter."""
@@ -135,9 +135,9 @@ def _check(fence: int, deadline: float, release: Release, note: str = "") -> Non
     grantor = release.grantor
     if not release.done or release.trouble is not None:
         left = deadline - grantor.context.clock()
-        left += margin(max(release.request.terms.ttl, left))  # it can have been renewed for longer than its own TTL
+        left += margin(max(release.request.terms.ttl, left))  # `renew(ttl)` can have asked for longer than the TTL
         log.warning(
-            "%s %r: the release could not be confirmed; the lease ends with its TTL at the latest, in about %g s",
+            "%s %r: the release could not be confirmed; if it failed, the lease ends in about %g s",
             grantor.kind, grantor.name, round(max(left, 0.0), 1),
         )  # fmt: skip
     elif release.ended is False:
@@ -228,7 +228,7 @@ class ExitHandle(Block):
 
 
 def left_by(block: Block, exc: BaseException | None, frame: FrameType | None) -> Coro[None]:
-    """Leave *block* out of *frame*; see `frame_left`."""
+    """Leave *block*, unless it is destroyed after its loop. *frame* contains its `async with`; see `frame_left`."""
     if isinstance(exc, GeneratorExit) and _running_loop() is not block.loop:
         return _nothing()  # destroyed after its loop: nothing can be sent any more
     return block.leave(exc, frame)

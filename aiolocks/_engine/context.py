@@ -118,10 +118,10 @@ class Context:
             self.schedule_idle_close()
 
     async def ask(self, key: bytes, command: Command, args: Arguments, *, once: bool = False) -> RawReply:
-        """Run a command that concerns no lease at the server that has *key*, and return the reply.
+        """Run a command that concerns no lease at the server of *key*, and return the reply.
 
-        It is retried as the user's client would, also during outages and refusals that pass, but with *once* not
-        during those. It must do no harm if it runs twice.
+        Retries are those of the user's client. Outages and temporary refusals do not use them up, unless *once* is
+        true. The command must do no harm if it runs twice.
         """
         pipeline = self.pipeline
         route = pipeline.route(key)

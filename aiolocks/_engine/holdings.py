@@ -136,8 +136,8 @@ class Loss(NamedTuple):
     fence: int
     reason: str
     unreported: Counter[tuple[float, int]]
-    """How many of the losses are still to report, by when the lease was granted and its fencing token: leases of one
-    `RLock` can share a token."""
+    """Number of losses still to report for each lease, which is identified by the time of its grant and its fencing
+    token. Leases of one `RLock` can share both, so a number can exceed 1."""
 
 
 @final
@@ -341,7 +341,7 @@ class Holdings:
         if of.losses:
             self._forget_ended()  # the loop may be late
             loss = of.losses.get(base)
-            # equivalent: <=, no two leases have the same fencing token
+            # equivalent: <=, leases with the same fencing token are lost together
             if loss is not None and (state is None or (state.validity.begun, state.fence) < (loss.begun, loss.fence)):
                 newest, others = (loss.begun, loss.fence), loss.unreported
                 self._count_off(of.losses, base, newest if newest in others else next(iter(others)))

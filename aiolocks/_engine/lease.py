@@ -1,6 +1,6 @@
 """The lease as its holder sees it, and `Hold`, the block that `hold()` returns.
 
-Neither has a state of the lease: that is its `LeaseState`.
+Neither keeps the state of a lease. The `LeaseState` does.
 """
 
 import asyncio
@@ -236,8 +236,8 @@ class Lease(NameHints, LeaseHandle):
             TypeError: It is of a `Redlock`. It lasts as before.
             RedisError: Not confirmed while the lease lasted, or within 10 s. The lease is released.
 
-        After a cancellation the lease is released too, in the background if necessary. A cancellation while a guard is
-        still awaited has begun nothing, so the lease lasts as before.
+        After a cancellation the lease is released too, in the background if necessary. If the cancellation arrives
+        while this method still waits for a guard, nothing was sent, so the lease lasts as before.
         """
         with Doing(f"handing off {self._state.what}"):
             return await self._state.context.session.hand_off(self._state, ttl)

@@ -134,7 +134,10 @@ class Release:
             grantor.undo(request, self)
 
     def wait(self, until: float) -> "asyncio.Future[None]":
-        """Return a future that resolves when `waited` does, *until* at the latest. Several callers can wait so."""
+        """Return a future that resolves when this is done, or when the time of a caller is over: here, at *until*.
+
+        Several callers get the same future. They must shield it, or one that is cancelled wakes all.
+        """
         undos, waited = self._undos, self.waited
         if waited is None or waited.done():
             waited = self.waited = undos.loop.create_future()
@@ -145,7 +148,7 @@ class Release:
             self.due = until
             if until < undos.waits.next_due:
                 undos.waits.arm(until, undos.clock())
-        return asyncio.shield(waited)  # a caller that is cancelled must not wake the others
+        return waited
 
     async def settle(self, until: float) -> None:
         """Wait until it is done or refused, or until *until*. A cancellation is passed on only afterwards."""

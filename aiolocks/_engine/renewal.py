@@ -203,7 +203,7 @@ class Watchdog:
         try:
             self._sort()
             self._renew(self._due(now), now)
-        except BaseException:  # KeyboardInterrupt, perhaps in a listener to events; the loop may run again
+        except BaseException:  # a listener to events can raise KeyboardInterrupt, and the loop can run again
             self._enter_all(now)
             raise
         finally:
@@ -216,7 +216,7 @@ class Watchdog:
         """Give each lease its entry again, because some were taken from the heap and not handled."""
         self._heap.clear()
         for renewal in self._live.values():
-            if renewal.due == math.inf:  # under way, if it was sent
+            if renewal.due == math.inf:  # perhaps it was not sent, and renewing twice does no harm
                 renewal.under_way, renewal.due = False, now
             self._enter(renewal.due, renewal)
 

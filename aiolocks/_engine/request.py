@@ -172,7 +172,7 @@ class Request:
         self.unanswered: tuple[PendingCall, ...] = ()
         """Attempts, oldest first."""
         self.asked_at: float | None = None
-        """When the first attempt left, or the first since `ask_anew`."""
+        """When the first attempt left; after `ask_again`, the first attempt since then."""
         self.valid_from: float | None = None
         """When a request left whose answer shows that no grant before it counts."""
         self.obstacle: float | Full | Exception | None = None
@@ -251,8 +251,8 @@ class Request:
     def may_wait(self) -> None:
         self.wait = True
 
-    def ask_anew(self) -> None:
-        """Before asking once more, without waiting: how long it stays unanswered counts from then."""
+    def ask_again(self) -> None:
+        """Prepare to ask again, without waiting. The time without an answer counts from the next attempt."""
         self.wait, self.asked_at = False, None
 
     def carry(self, extensions: tuple[Extension, ...]) -> None:

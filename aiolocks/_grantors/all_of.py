@@ -255,7 +255,7 @@ async def _ask_all(request: Request, parts: Sequence[Part]) -> list[Answer | Exc
     request.busy_for(None)
     asked: list[asyncio.Future[Answer]] = []
     for part in parts:
-        part.request.ask_anew()
+        part.request.ask_again()
         part.grantor.context.tokens[part.request.token] = part.request
         asked.append(asyncio.ensure_future(part.grantor.grant(part.request)))
     try:

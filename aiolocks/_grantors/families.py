@@ -25,7 +25,7 @@ class ScriptSet:
     """The scripts of one family, for all names that a session asks about."""
 
     def __init__(self, name: str, batches: "dict[str, RenewalBatch]") -> None:
-        """*batches* are the session's, by the family whose script renews many: "lock", "exact" or "semaphore"."""
+        """*batches* are those of the session, by the family whose `renew_many` they run."""
         self.name = name
         self.kept_as = "lock" if name in {"lock", "exact"} else "semaphore"
         family = name if name == "exact" else self.kept_as

@@ -101,7 +101,7 @@ class SharedLease:
     def _lost(self) -> None:
         core = self.core
         if not core.worth_warning and any(hold.body is not None for hold in self.holds):
-            log.warning("%s", core.error())  # otherwise the loss was logged already
+            log.warning("%s", core.error())  # `lose` logs the loss of a lease that is worth a warning
         for hold in list(self.holds):
             hold.note_loss(self.core.validity.reason)
 

@@ -58,8 +58,8 @@ Arguments = tuple[Any, ...]
 """Each is bytes or a number."""
 
 Templates = dict[tuple[int, Arguments], list[list[bytes]]]
-"""By the length of a key and the arguments behind the token: a command, split at each token, and each of these parts
-split at each key."""
+"""For each length of a key and arguments behind the token, the packed command. It is split at each token, and each part
+again at each key."""
 
 
 @final
@@ -310,8 +310,8 @@ class PreparedScript(Command):
 
 _STAND_IN = b"\xfe" * LENGTH
 _KEY_STAND_IN = b"\xff"
-"""Stand for a token, and for each byte of a key. UTF-8 has no such bytes, so no other argument has them, except those
-that a caller of `compat` chooses."""
+"""Stand-ins for a token, and for each byte of a key. UTF-8 has no such bytes, so only keys and tokens that a caller of
+`compat` chooses can contain them."""
 
 _MAX_TEMPLATES = 256
 """Maximum number of templates kept of a script."""
@@ -344,8 +344,8 @@ class NamedScript(Command):
         if terms == self._terms and self._around and len(args[0]) == LENGTH:
             token: bytes = args[0]
             return token.join(self._around)
-        # The protocol puts the length before each argument, so a template fits only tokens of the usual length. With
-        # a holder's key of its own, the name is one of `compat`, whose callers can choose the stand-ins.
+        # The protocol puts the length before each argument, so a template fits only tokens of the usual length. A
+        # holder's key that differs from *key* belongs to `compat`, whose callers can choose bytes that are stand-ins.
         if not self.script.by_token or len(args[0]) != LENGTH or self._holder != self.key:
             return _packed("EVALSHA", self.script.sha, self.script.keys_of(self.key, self._holder, args), args)
         token = args[0]

@@ -18,9 +18,9 @@ from .scripts import pack
 
 _CONNECT_TIMEOUT = 5.0
 _NOTICE = re.compile(rb"(\S+) (-?\d{1,16}) (-?\d{1,15}) (.+)", re.DOTALL)
-"""Token, fencing token, ms of the lease, key of the holder. If the fencing token is -1, the request is refused, and the
-limit stands in place of the ms; -1 for an upgrade. Any client can publish anything, and a fencing token is below
-2**53."""
+"""Token, fencing token, ms of the lease, key of the holder. A fencing token of -1 means that the request is refused.
+Then the third field says why: the limit of a semaphore, or for an upgrade 0 if there is nothing to upgrade and -1 if
+the lease was revoked. Any client can publish anything, and a fencing token is below 2**53."""
 
 _MAX_UNUSED = 64
 """Maximum number of channels that stay subscribed without a waiter: a busy name soon has a waiter again."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 URL_VARIABLE = "AIOLOCKS_URL"
 
 _CREDENTIALS = re.compile(r"(?s)(?<=://)(?:(?!password=).)*(?=@)|(?<=password=).+")
-"""Credentials in a text. A password may contain any character, so it extends to the last @ or, as an option, to the end
-of the text."""
+"""Credentials in a text. A password may contain any character. So a match extends to the last @, or after `password=`
+to the end of the text."""
 
 
 class Unusable(Exception):
@@ -37,7 +37,7 @@ def masked(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a name, pattern or prefix in the form for people: an argument in the wrong place may be a URL."""
+    """Return a name, pattern or prefix as printable text without credentials, as it may be a URL in the wrong place."""
     return masked(printable(text))
 
 
@@ -54,7 +54,8 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 def url_of(arguments: argparse.Namespace) -> str:
     """Return the URL of the arguments, or else of the environment.
 
-    An empty URL, from an unset shell variable, is an error: hosts that each have a Redis would not exclude each other.
+    An empty URL, from an unset shell variable, is an error. With a default instead, hosts that each have a local Redis
+    would not exclude each other.
 
     Raises:
         Unusable: The variable is empty.

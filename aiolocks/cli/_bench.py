@@ -100,7 +100,7 @@ async def _situation(situation: str, locks: Sequence[Lock], seconds: float) -> F
     began = time.perf_counter()
 
     async def turn(lock: Lock) -> None:
-        while (asked := time.perf_counter()) < began + seconds or not waits:  # one turn at least
+        while (asked := time.perf_counter()) < began + seconds or not waits:  # the report needs one
             async with lock:
                 waits.append(time.perf_counter() - asked)
 

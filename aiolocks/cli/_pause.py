@@ -68,7 +68,7 @@ async def _pause(arguments: argparse.Namespace) -> int:
 async def _resume(arguments: argparse.Namespace) -> int:
     before, ended = await _ask(arguments, lambda paused: paused.resume())
     if arguments.json:
-        # JSON has the exact name of what is on the server; another name may be a URL in the wrong place.
+        # JSON has the exact name if it is on the server; otherwise it may be a URL in the wrong place.
         name = before.name if before.limit or before.in_use else _arguments.masked(before.name)
         report = {"kind": before.kind, "name": name, "resumed": ended, "before": round(before.paused, 3)}
         print(json.dumps(report, indent=2))

@@ -5,8 +5,8 @@ terminal, otherwise when it asks. If the terminal stops the command, this progra
 that; the lease is not renewed. When both are continued, the command continues if the lease is still held. Otherwise it
 is killed: it was stopped all the time, so it did not work beside another holder.
 
-A shell stops its script after Ctrl-C only if both it and the program that it waits for got SIGINT, and the program died
-of it. So if SIGINT ended the command, this program dies of SIGINT too, after it has released the lease.
+After Ctrl-C, a shell stops its script only if the shell got SIGINT too and the program it waits for died of SIGINT.
+So if SIGINT ended the command, this program releases the lease and then dies of SIGINT too.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 _POLL_INTERVAL = 0.005
 
 _JOB = 0
-"""The process group of this program, for `os.kill`: the shell's script, or all of a pipeline."""
+"""Target of `os.kill` for this program's process group, which can include the shell of a script or a pipeline."""
 
 _BY_TERMINAL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _FOR_COMMAND = (signal.SIGUSR1, signal.SIGUSR2)
@@ -121,9 +121,9 @@ class Child:
             self.kill()
 
     def interrupted(self) -> int | None:
-        """Return the processes that must get the SIGINT that ended the command, as `os.kill` takes them, or None."""
+        """Return the target of `os.kill` for the SIGINT that ended the command, or None if it is not passed on."""
         if self._terminal.foreground() == self._group:
-            return _JOB  # Ctrl-C reached the group of the command alone
+            return _JOB  # Ctrl-C reached only the group of the command, so the script has not got it
         return os.getpid() if self._terminal.ours else None
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class Child:
 
 
 def interrupted() -> int | None:
-    """Return this process if it may have got SIGINT by Ctrl-C, or None."""
+    """Return the pid of this process if Ctrl-C may have sent it SIGINT, otherwise None."""
     terminal = _Terminal()
     try:
         return os.getpid() if terminal.ours else None

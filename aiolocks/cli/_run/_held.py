@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, url: str) -> int:
         status = asyncio.run(_run(arguments, url, place, signals))
         if status == _SIGNALLED + signal.SIGINT and signals.interrupted is not None:
             interrupts.end_at_once()
-            # Ends this process, unless SIGINT is ignored, as by nohup and by the first process of a container.
+            # Ends this process, unless SIGINT is ignored (a script's `&`) or it is the first process of a container.
             os.kill(signals.interrupted, signal.SIGINT)
     return status
 
@@ -228,7 +228,7 @@ class _Signals:
         self.asked_to_end = False
         """Whether a signal was passed on that usually ends a command."""
         self.interrupted: int | None = None
-        """The processes that must die of SIGINT, as `os.kill` takes them: Ctrl-C ended the command or the waiting."""
+        """Target of `os.kill` for the SIGINT that must end this program, after Ctrl-C ended the command or the wait."""
         self._waiting: asyncio.Future[Any] | None = None
         self._caught: list[int] = []
 

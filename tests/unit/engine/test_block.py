@@ -68,7 +68,7 @@ async def test_a_release_that_never_succeeded_is_warned_of_with_the_time_that_th
         await lease.renew(renewed)
     (warning,) = caplog.messages
     assert "stub 'scripted': the release could not be confirmed" in warning
-    assert warning.endswith(f"TTL at the latest, in about {left:g} s")
+    assert warning.endswith(f"; if it failed, the lease ends in about {left:g} s")
 
 
 async def test_a_block_in_a_forked_child_ends_in_the_error_that_says_so() -> None:

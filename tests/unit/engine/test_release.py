@@ -159,7 +159,7 @@ async def test_several_callers_wait_for_one_release_for_the_shortest_time_and_ca
     for done_after, ends in ((3, 3), (1000, 10)):
         async with undoing(After(done_after, True)) as (grantor, request):
             begun, release = clock(), begin(grantor, request, clock() + 100)
-            waits = [asyncio.ensure_future(release.wait(begun + seconds)) for seconds in (10, 10, 20)]
+            waits = [asyncio.shield(release.wait(begun + seconds)) for seconds in (10, 10, 20)]
             await asyncio.sleep(1)
             waits.pop(cancelled).cancel()
             await asyncio.wait_for(asyncio.gather(*waits), 50)

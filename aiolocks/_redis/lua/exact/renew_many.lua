@@ -1,3 +1,3 @@
--- As for locks, but the keys hold the tokens alone.
+-- The same as for locks, except that a key holds only the token.
 -- like     lock/renew_many
 -- uses     mutex, exact

@@ -136,7 +136,7 @@ local function settle()
   local there = redis.call('ZCARD', holders)
   local again = members ~= there or not counted and (noted or there > 0) -- defect: W21-members
   if there == 0 then
-    clear() -- nothing is in use, whatever was counted for holders of which nothing was known
+    clear() -- without holders nothing is in use, even if shares were guessed after the hash was deleted
     if again then
       -- slow path: Redis removed the set when its last lease ended: the terms of its holders go with it.
       members, first_end, kept_until = 0, 0, 0 -- equivalent: 1 (second) + 1 (third), 0 and 1 are past

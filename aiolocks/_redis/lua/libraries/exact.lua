@@ -2,7 +2,7 @@
 -- Other libraries free the key without notifying the queue, so waiters re-check every 0.1 to 0.5 s (W6).
 -- Needs the names: holder, fence; and `mutex`.
 
-local fenced = false -- P5, P10: a value that begins with the token and a space is another's
+local fenced = false -- P5, P10: a value that begins with the token and a space is that of another program
 
 local grant_with_fence = grant
 local function grant(token, ttl_ms)

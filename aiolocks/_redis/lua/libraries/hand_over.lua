@@ -91,12 +91,12 @@ local function stand_again()
   return rank
 end
 
--- W18: tells the first session that lives and can be notified to re-check in so many ms, when the cooling lease ends.
--- If that is the session that asks, a fence of -3 is added to the list *grants* of the reply. The sessions before it
--- keep their places: the re-check drops those that are dead, and passes over those that cannot be notified (W2).
+-- W18: notifies the first session that lives and can be notified, among the first MOST_LOOKED_AT, to re-check in
+-- *left_ms*, when the cooling lease ends. If it is the session that asks, *grants* gets a fence of -3 instead. Earlier
+-- sessions keep their places: the script of that re-check drops dead ones and passes over the others (W2).
 local function tell_when(grants, left_ms)
   for _, head in ipairs(redis.call('ZRANGE', queue, '0', MOST_LOOKED_AT - 1)) do
-    -- On a Cluster whose slot is being moved, another session's line can be on the other node: then it counts as alive.
+    -- On a Cluster whose slot is being moved, the other node can have a session's key. Such a session counts as alive.
     if redis.pcall('EXISTS', base .. ':q:' .. head) ~= 0 then
       if head == session then
         grants[#grants + 1], grants[#grants + 2], grants[#grants + 3] = 'later', -3, left_ms

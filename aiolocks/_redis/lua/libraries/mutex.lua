@@ -5,7 +5,7 @@
 -- token if its acquire was sent twice, releases the lease like any other, and grants nothing that excludes it.
 -- Needs the names: holder, fence; queue, waiters for `hand_to_own_next`; and `numbers` and `address`.
 
-local fenced = true -- the holder's token is followed by its fencing token
+local fenced = true -- P5, P10: the value is the token and its fencing token, so its beginning is compared
 
 local function instant()
   return micros()
