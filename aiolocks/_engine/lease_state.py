@@ -527,10 +527,7 @@ class LeaseState:
 
 
 class LeaseHandle:
-    """The base of `Lease`. The lease is renewed while the caller, an open block or `Holdings` refers to this object.
-
-    `__del__` is here, among what else ends a lease, and not in the file that documents `Lease` for its users.
-    """
+    """The base of `Lease`. The lease is renewed while the caller, an open block or `Holdings` refers to this object."""
 
     __slots__ = ("__weakref__", "_state")
 
