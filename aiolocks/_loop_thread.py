@@ -38,7 +38,8 @@ _CLOSE_TIMEOUT = 1.0
 """Timeout for closing clients at exit, in seconds."""
 
 _FAILED = (
-    "the event loop of aiolocks.sync has failed: its leases end with their TTL, and the next call begins another loop"
+    "the event loop of aiolocks.sync has failed: its leases end with their TTL, once no function runs for it in a "
+    "thread, and the next call begins another loop"
 )
 
 

@@ -232,7 +232,9 @@ class Call(Generic[T]):
 
         async def run(*args: object) -> Any:
             loop = self._loop
-            if loop is None or self._over or self._progress is not _Progress.RUNNING or _loop_thread.exiting:
+            if loop is None or self._over or self._progress is not _Progress.RUNNING:
+                raise asyncio.CancelledError
+            if _loop_thread.exiting or loop.error is not None:
                 raise asyncio.CancelledError
             self._job = job = asyncio.get_running_loop().create_future()
             loop.jobs.add(job)

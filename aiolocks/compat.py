@@ -171,7 +171,10 @@ class RedisLock(PlainLock):
             release = self._releasing[token] = self._release(token)
         context_clock = Session.of(self._pool).context.clock
         try:
-            await asyncio.shield(release.wait(context_clock() + RELEASE_TIMEOUT))  # other tasks can wait for it too
+            until = context_clock() + RELEASE_TIMEOUT
+            await asyncio.shield(release.wait(until))  # other tasks can wait for it too
+            while not release.done and not release.refused and context_clock() < until:
+                await asyncio.shield(release.wait(until))  # the time of another task was over
             ended = release.outcome()
         finally:
             if release.done:

@@ -20,7 +20,7 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
@@ -201,24 +201,27 @@ class Watchdog:
         self.wakes_at = -math.inf  # the timer is set below, once for all
         now = self._clock()
         try:
-            self._sort()
-            self._renew(self._due(now), now)
-        except BaseException:  # a listener to events can raise KeyboardInterrupt, and the loop can run again
-            self._enter_all(now)
-            raise
+            with self._interruptible(now):
+                self._sort()
+                self._renew(self._due(now), now)
         finally:
             if self._heap:
                 self.wake_by(self._heap[0][0])
             else:
                 self.wakes_at = math.inf
 
-    def _enter_all(self, now: float) -> None:
-        """Give each lease its entry again, because some were taken from the heap and not handled."""
-        self._heap.clear()
-        for renewal in self._live.values():
-            if renewal.due == math.inf:  # perhaps it was not sent, and renewing twice does no harm
-                renewal.under_way, renewal.due = False, now
-            self._enter(renewal.due, renewal)
+    @contextlib.contextmanager
+    def _interruptible(self, now: float) -> Generator[None, None, None]:
+        """Enter all leases again if a listener to events raises KeyboardInterrupt: the loop can run again."""
+        try:
+            yield
+        except BaseException:
+            self._heap.clear()  # some were taken from it, and are not handled
+            for renewal in self._live.values():
+                if renewal.due == math.inf:  # perhaps it was not sent, and renewing twice does no harm
+                    renewal.under_way, renewal.due = False, now
+                self._enter(renewal.due, renewal)
+            raise
 
     def _due(self, now: float) -> list[_Renewal]:
         """Take from the heap the leases that are due, and a few that soon will be."""
@@ -329,9 +332,11 @@ class Watchdog:
         self._push(renewal, now, retry_delay(state.ttl, 1))
 
     def _on_result(self, asked: list[_Renewal], sent_at: float, renewed: bool | Exception) -> None:
-        for renewal in asked:  # the only one, or none if the reply comes twice
-            self._renewed(renewal, sent_at, self._clock(), renewed)
-        asked.clear()
+        now = self._clock()
+        with self._interruptible(now):
+            for renewal in asked:  # the only one, or none if the reply comes twice
+                self._renewed(renewal, sent_at, now, renewed)
+            asked.clear()
 
     def _on_results(
         self, batch: Together, asked: list[_Renewal], sent_at: float, answers: Sequence[int] | Exception
@@ -342,16 +347,17 @@ class Watchdog:
             self._singly_until[batch] = now + _SINGLY_FOR
             answers = [0] * len(asked)
         alone: list[_Renewal] = []
-        for at, renewal in enumerate(asked):
-            if isinstance(answers, Exception):
-                self._renewed(renewal, sent_at, now, answers)
-            elif answers[at] == 1:  # defect: W21-each
-                self._renewed(renewal, sent_at, now, True)
-            else:
-                renewal.under_way = False
-                alone.append(renewal)
-        asked.clear()
-        self._renew(alone, now, singly=True)  # defect: W21-apart
+        with self._interruptible(now):
+            for at, renewal in enumerate(asked):
+                if isinstance(answers, Exception):
+                    self._renewed(renewal, sent_at, now, answers)
+                elif answers[at] == 1:  # defect: W21-each
+                    self._renewed(renewal, sent_at, now, True)
+                else:
+                    renewal.under_way = False
+                    alone.append(renewal)
+            asked.clear()
+            self._renew(alone, now, singly=True)  # defect: W21-apart
 
     def _renewed(self, renewal: _Renewal, sent_at: float, now: float, renewed: bool | Exception) -> None:
         """Take the answer for one lease, to a request that left at *sent_at*, or the exception in its place."""

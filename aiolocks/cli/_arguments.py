@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "AIOLOCKS_URL"
 
-_CREDENTIALS = re.compile(r"(?s)(?<=://)(?:(?!password=).)*(?=@)|(?<=password=).+")
+_CREDENTIALS = re.compile(r"(?s)(?<=://)(?:.*password=.*@.*|.*(?=@))|(?<=password=).+")
 """Credentials in a text. A password may contain any character. So a match extends to the last @, or after `password=`
-to the end of the text."""
+to the end of the text. If an @ follows that, all behind :// can be credentials."""
 
 
 class Unusable(Exception):

@@ -3,17 +3,19 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Literal
 
 import pytest
+from redis.asyncio import Redis
 
-from aiolocks import AcquireTimeoutError, Lease, LeaseLostError
-from aiolocks.events import on_event
+from aiolocks import AcquireTimeoutError, Lease, LeaseLostError, Lock
+from aiolocks.events import Event, on_event
 from tests.support.heard import Heard, hearing
 from tests.support.lateness import TooLateError, measured_lag
 from tests.support.network import until
 from tests.support.primitives import SHORT, SOON, STEADY, Make, as_a_stranger, each_with_a_queue, queued
+from tests.support.servers import RedisServer
 
 Watchdog = Literal["task", "thread"]
 both_watchdogs = pytest.mark.parametrize("watchdog", ["task", "thread"])
@@ -147,3 +149,26 @@ async def test_a_loss_is_told_in_the_loop_of_the_lease(make: Make, heard: Heard,
             await asyncio.sleep(20)
     assert heard.kinds(*RENEWALS) == ["acquired", "lost"]
     of_one_lease(heard, lease, make)
+
+
+@pytest.mark.rest
+def test_an_interrupted_listener_ends_the_renewal_of_no_lease_of_its_batch(server: RedisServer) -> None:
+    async def hold() -> None:
+        async with Redis.from_url(server.url) as client, measured_lag() as lag, AsyncExitStack() as stack:
+            leases = [await stack.enter_async_context(Lock(client, str(name), ttl=STEADY)) for name in range(20)]
+            await asyncio.sleep(STEADY * 1.5)
+            if lag.worst < STEADY / 4:
+                assert all(lease.held for lease in leases)
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "renewed" and not interrupted:
+            interrupted.append(event)
+            raise KeyboardInterrupt
+
+    interrupted = list[Event]()
+    with asyncio.Runner() as runner, ExitStack() as stack:
+        stack.callback(on_event(interrupt))
+        holding = runner.get_loop().create_task(hold())
+        with pytest.raises(KeyboardInterrupt):
+            runner.get_loop().run_until_complete(holding)
+        runner.get_loop().run_until_complete(holding)

@@ -48,7 +48,8 @@ def test_without_a_command_there_is_help(capsys: Capsys) -> None:
 WRONG_USAGE = """
 nothing redis://:s3same@host; redis://:s3same@host; ls a redis://user:s3same@host; ls --kind rediss://:s3same@host
 nothing "redis://:it's s3same@host"; ls a 'redis://:a "s3same@host'; show x --limit "redis://host?password=it's s3same"
-show x --limit=redis://:s3same@host?password=s3same; doctor --ttl 0.01; doctor --ttl x; doctor --ttl nan
+show x --limit=redis://:s3same@host?password=s3same; ls a redis://:s3samepassword=1@host
+doctor --ttl 0.01; doctor --ttl x; doctor --ttl nan
 doctor --prefix {; demo extra; resize scraper 0; resize scraper -1; resize scraper 1.5; resize scraper 1000000001
 resize scraper 2 --pin --unpin; resize scraper; pause scraper; pause scraper 0; pause scraper 86401; pause scraper soon
 resume; bench --seconds 0; bench --tasks 1001; run name --url memory:// -- true

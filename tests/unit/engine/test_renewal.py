@@ -270,7 +270,8 @@ def test_a_loop_that_was_closed_under_its_leases_is_no_trouble_to_the_next() -> 
     del lease
 
 
-def test_a_listener_that_is_interrupted_ends_no_renewals_of_other_leases() -> None:
+@pytest.mark.parametrize("kind", ["lost", "renewed"])
+def test_a_listener_that_is_interrupted_ends_no_renewals_of_other_leases(kind: str) -> None:
     async def hold() -> None:
         first = ScriptedGrantor(name="first")
         lost = await first.acquire(max_hold=1)  # so that the timer, and no reply, finds that it is lost
@@ -279,8 +280,11 @@ def test_a_listener_that_is_interrupted_ends_no_renewals_of_other_leases() -> No
         assert [lost.lost, *(lease.held for lease in leases)] == [True] * 101
 
     def interrupt(event: Event) -> None:
-        if event.kind == "lost":
+        if event.kind == kind and not interrupted:
+            interrupted.append(event)
             raise KeyboardInterrupt
+
+    interrupted = list[Event]()
 
     with asyncio.Runner(loop_factory=JumpingLoop) as runner, contextlib.ExitStack() as stack:
         stack.callback(on_event(interrupt))
