@@ -136,7 +136,7 @@ class Release:
     def wait(self, until: float) -> "asyncio.Future[None]":
         """Return a future that resolves when this is done, or when the time of a caller is over: here, at *until*.
 
-        Several callers get the same future. They must shield it, or one that is cancelled wakes all.
+        Several callers get the same future. They must shield it, or a cancelled caller wakes all others.
         """
         undos, waited = self._undos, self.waited
         if waited is None or waited.done():

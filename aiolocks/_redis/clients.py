@@ -70,12 +70,8 @@ def in_memory(pool: Pool) -> bool:
 def server_of(pool: Pool) -> Hashable:
     """Return a value that identifies the server behind *pool*, equal for every pool of that server."""
     options = pool.connection_kwargs
-    db = int(options.get("db") or 0)
-    if isinstance(pool, NodesManager) or behind_sentinels(pool):
-        return place_of(pool), db
-    if options.get("server") is not None:  # in memory, where each client has a host of its own
-        return id(options["server"]), db
-    return options.get("path") or (options.get("host") or "localhost", int(options.get("port") or 6379)), db
+    server = options.get("server")  # in memory, where each client has a host of its own
+    return place_of(pool) if server is None else id(server), int(options.get("db") or 0)
 
 
 def place_of(pool: Pool) -> str:
@@ -87,7 +83,8 @@ def place_of(pool: Pool) -> str:
         sentinels = ",".join(sorted({place_of(sentinel.connection_pool) for sentinel in sentinels_of(pool)}))
         return f"{sentinels}/{service_of(pool)}"
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
-    return f"{place}/{options['db']}" if options.get("db") else str(place)
+    db = int(options.get("db") or 0)
+    return f"{place}/{db}" if db else str(place)
 
 
 _MAX_LOGGED = 1000

@@ -133,7 +133,7 @@ async def test_a_lock_on_a_far_server_is_asked_for_once_whatever_the_time_to_wai
         await first.release()
 
 
-@pytest.mark.parametrize("theirs", [b"somebody else's", b"host-1 77"])
+@pytest.mark.parametrize("theirs", [b"another's", b"host-1 77"])
 async def test_locked_owned_and_releasing_what_others_have(redis: Redis, kind: type[PlainLock], theirs: bytes) -> None:
     lock, other = redis.lock("orders", timeout=10, lock_class=kind), redis.lock("orders", lock_class=kind)
     assert (await lock.locked(), await lock.owned()) == (False, False)

@@ -37,7 +37,7 @@ class Weight(IntEnum):
 
 
 async def test_an_int_enum_is_the_number_that_it_is(client: Redis) -> None:
-    """And no other caller meets it in what is kept for all: this ttl is used nowhere else."""
+    """Other callers are not affected either. This ttl is used nowhere else, so nothing of it was kept before."""
     async with Semaphore(client, "scraper", Weight.HEAVY, ttl=17).hold(permits=Weight.LIGHT):
         async with Lock(client, "plain", ttl=17, max_waiting=Weight.LIGHT):
             pass

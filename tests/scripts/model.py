@@ -277,7 +277,7 @@ class Model:
         return self._hand_over(by, seen)
 
     def pause(self, pause_ms: int, seen: Seen, *, by: Session, left_ms: int) -> list[Handed]:
-        """W25: return who is refused, and the notice for the first session that can be told."""
+        """W25: return who is refused, and the notice for the first session that can be notified."""
         if not self.free:
             self._clamp(seen, surely=True)
         pause = Lease(0, 0, seen.before + 1_000 * pause_ms, seen.now + 1_000 * pause_ms)

@@ -82,7 +82,7 @@ CHANGING, JSON = "resize {} 2; pause {} 1; resume {}", "show --json {}; resize -
 async def test_a_url_in_place_of_a_name_shows_no_password(
     name: str, locks: LockManager, own_server: RedisServer, command: Command
 ) -> None:
-    """JSON has the exact name of what is on the server, for the script that passes it on."""
+    """JSON has the exact name of anything on the server, for the script that passes it on."""
 
     async def told(commands: str) -> list[str]:
         each = [[word.format(name) for word in line.split()] for line in commands.split("; ")]
