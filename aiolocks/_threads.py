@@ -234,7 +234,7 @@ class Call(Generic[T]):
             loop = self._loop
             if loop is None or self._over or self._progress is not _Progress.RUNNING:
                 raise asyncio.CancelledError
-            if _loop_thread.exiting or loop.error is not None:
+            if _loop_thread.exiting or loop.error is not None:  # nothing begins in a thread any more
                 raise asyncio.CancelledError
             self._job = job = asyncio.get_running_loop().create_future()
             loop.jobs.add(job)

@@ -171,10 +171,10 @@ class RedisLock(PlainLock):
             release = self._releasing[token] = self._release(token)
         context_clock = Session.of(self._pool).context.clock
         try:
-            until = context_clock() + RELEASE_TIMEOUT
-            await asyncio.shield(release.wait(until))  # other tasks can wait for it too
-            while not release.done and not release.refused and context_clock() < until:
-                await asyncio.shield(release.wait(until))  # the time of another task was over
+            until, over = context_clock() + RELEASE_TIMEOUT, False
+            while not over:
+                await asyncio.shield(release.wait(until))  # other tasks can wait for it too, and for a shorter time
+                over = release.done or release.refused or context_clock() >= until
             ended = release.outcome()
         finally:
             if release.done:
